@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The page that a KVM host and its guest share: one per vCPU, the only contract between the two.
+ *
+ * The guest allocates it (an element of a BPF_F_MMAPABLE array map, so always a whole, aligned page of guest RAM); the
+ * host maps the same memory. docs/abi.md is the normative description; crates/channel/src/page.rs is the Rust mirror,
+ * and a test compares the two field by field.
+ *
+ * Rules of the layout
+ *  - Little-endian. Every word is published by one aligned 64-bit store or one 64-bit compare-and-swap.
+ *  - A 64-byte line has one writer; the `link` word alone is written by both, by compare-and-swap only.
+ *  - Fields are never moved or re-used; new ones are taken from reserved space and announced by a feature bit.
+ *
+ * How the host stays off memory that the guest took back
+ *  - Each host word holds a 16-bit tag (never 0) in its low bits. The host writes a word only by compare-and-swap from
+ *    the very value that it wrote last, which it remembers on its own side. Memory that the guest has scrubbed or uses
+ *    for something else does not hold that value, so the write does not happen, whatever the order of events.
+ *  - The guest scrubs a page (stores 0 to every host word) before it frees it.
+ */
+#ifndef ENTRAIN_H
+#define ENTRAIN_H
+
+#ifdef __bpf__
+typedef __u64 entrain_u64;
+typedef __u32 entrain_u32;
+#else
+#include <stdint.h>
+typedef uint64_t entrain_u64;
+typedef uint32_t entrain_u32;
+#endif
+
+#define ENTRAIN_PAGE_SIZE 4096
+#define ENTRAIN_LINE_SIZE 64
+
+/* "entrain\0", and a second word that is not text, so that 16 random-looking bytes must match. */
+#define ENTRAIN_MAGIC0 0x006e696172746e65ULL
+#define ENTRAIN_MAGIC1 0xb5e1f7a90c3d2864ULL
+
+/* A change that an old peer can't ignore raises it; everything else is a feature bit. */
+#define ENTRAIN_VERSION 1
+
+/* vCPUs of one guest whose pages the directory of page 0 can name; bounds what the host pins for one guest. */
+#define ENTRAIN_MAX_VCPUS 256
+
+/* x86: the number of the hypercall that rings the doorbell; KVM does not know it and refuses it, after tracing it. */
+#define ENTRAIN_DOORBELL_NR 0x656e7472ULL /* "entr" */
+
+/* What a side can do; a side uses a feature only when both have set it. Unknown bits are ignored. */
+enum entrain_feature {
+	ENTRAIN_F_PREEMPT_COUNT = 1ULL << 0, /* guest: where its preempt count stands is registered */
+	ENTRAIN_F_RQ_LOAD = 1ULL << 1,	     /* guest: where its run-queue load stands is registered */
+	ENTRAIN_F_GUEST_WORDS = 1ULL << 2,   /* guest: a scheduler in the guest keeps the guest words current */
+	ENTRAIN_F_VCPU_STATE = 1ULL << 3,    /* host: state, since and steal are current */
+	ENTRAIN_F_INSTANT = 1ULL << 4,	     /* host: the instant bit is current */
+	ENTRAIN_F_CAPACITY = 1ULL << 5,	     /* host: capacity and performance level are current */
+	ENTRAIN_F_ENTITLEMENT = 1ULL << 6,   /* host: entitlement is current */
+	ENTRAIN_F_HOST_SCHED = 1ULL << 7,    /* host: an Entrain scheduler acts on the guest words */
+};
+
+/*
+ * The state of the pairing, in bits 0-7 of `link`; bits 32-63 hold the generation, which the guest raises with every
+ * offer. crates/channel/src/protocol.rs is the state machine, and its test checks every order of events.
+ *
+ *   offered --host--> paired --guest--> releasing --host--> released
+ *      \--guest--> withdrawn
+ */
+enum entrain_link {
+	ENTRAIN_LINK_NONE = 0,
+	ENTRAIN_LINK_OFFERED = 1,   /* guest: the page is complete, a host may pair */
+	ENTRAIN_LINK_PAIRED = 2,    /* host: publishes */
+	ENTRAIN_LINK_RELEASING = 3, /* guest: wants the page back; the host stops and lets go of the memory */
+	ENTRAIN_LINK_RELEASED = 4,  /* host: has let go */
+	ENTRAIN_LINK_WITHDRAWN = 5, /* guest: took back an offer that nobody had accepted */
+};
+#define ENTRAIN_LINK(gen, state) (((entrain_u64)(gen) << 32) | (state))
+#define ENTRAIN_LINK_STATE(word) ((entrain_u32)((word) & 0xff))
+#define ENTRAIN_LINK_GEN(word)	 ((entrain_u32)((word) >> 32))
+
+/* How the guest kernel's preempt count is found and read. */
+enum entrain_preempt_layout {
+	ENTRAIN_PREEMPT_NONE = 0,
+	ENTRAIN_PREEMPT_PERCPU32 =
+		1, /* x86 before 7.x: u32 per CPU at preempt_gpa; hardirq 16-19, nmi 20-23, ^resched 31 */
+	ENTRAIN_PREEMPT_PERCPU64 =
+		2, /* x86 since 7.x: u64 per CPU at preempt_gpa; hardirq 24-27, nmi 28-31, ^resched 63 */
+	ENTRAIN_PREEMPT_TASK32 =
+		3, /* in the running task's thread_info, u32 as layout 1 (^resched in a word of its own) */
+	ENTRAIN_PREEMPT_TASK64 = 4, /* in the running task's thread_info, u64; low word as layout 2 */
+};
+
+/* What the host knows of a vCPU; bits 16-19 of `state`. */
+enum entrain_vcpu_state {
+	ENTRAIN_VCPU_UNKNOWN = 0,
+	ENTRAIN_VCPU_RUNNING = 1,   /* on a pCPU */
+	ENTRAIN_VCPU_HALTED = 2,    /* blocked: in halt, or in the VMM waiting */
+	ENTRAIN_VCPU_PREEMPTED = 3, /* runnable, waiting for a pCPU */
+};
+
+/* Every host word: bits 0-15 are the tag of the pairing, so 48 bits of value remain. */
+#define ENTRAIN_TAG_MASK	 0xffffULL
+#define ENTRAIN_VALUE_SHIFT	 16
+#define ENTRAIN_WORD(tag, value) (((entrain_u64)(value) << ENTRAIN_VALUE_SHIFT) | ((tag) & ENTRAIN_TAG_MASK))
+#define ENTRAIN_VALUE(word)	 ((entrain_u64)(word) >> ENTRAIN_VALUE_SHIFT)
+
+/* Times in host words are in units of 1,024 ns: 48 bits last nine years. */
+#define ENTRAIN_TIME_SHIFT 10
+
+/* The value of host.state. */
+#define ENTRAIN_STATE_VCPU(value) ((entrain_u32)((value) & 0xf))
+#define ENTRAIN_STATE_INSTANT	  (1ULL << 4) /* if kicked now, it would run at once */
+#define ENTRAIN_STATE_IN_CS	  (1ULL << 5) /* was in a critical section when it was preempted */
+#define ENTRAIN_STATE_EXTENDED	  (1ULL << 6) /* runs on an extended slice: yield soon */
+#define ENTRAIN_STATE_PCPU(value) ((entrain_u32)(((value) >> 8) & 0xffff))    /* the pCPU it is on or was on last */
+#define ENTRAIN_STATE_SEQ(value)  ((entrain_u32)(((value) >> 24) & 0xffffff)) /* counts the changes of state */
+
+/* Capacity and performance level: as the kernel's capacity scale. */
+#define ENTRAIN_CAPACITY_SCALE 1024
+
+/* Lines 0-1, written by the guest before the offer and constant from then on (until the next generation). */
+struct entrain_header {
+	entrain_u64 magic[2];
+	entrain_u32 version;   /* ENTRAIN_VERSION of the guest */
+	entrain_u32 nr_vcpus;  /* possible CPUs of the guest that have a page: 1..ENTRAIN_MAX_VCPUS */
+	entrain_u32 vcpu;      /* the guest's number of this CPU: 0..nr_vcpus-1 */
+	entrain_u32 vcpu_hwid; /* x86: initial APIC id; arm64: MPIDR affinity bits, packed as KVM's vcpu_id order */
+	entrain_u64 cookie;    /* random, the same in all pages of one registration, never 0 */
+	entrain_u64 gpa;       /* of this page */
+	entrain_u64 features;  /* ENTRAIN_F_* of the guest */
+	entrain_u64 boot_id;   /* first 8 bytes of the guest kernel's boot_id: changes with reboot and kexec */
+	/* The guest kernel's own variables, read in place by the host, never written. */
+	entrain_u32 preempt_layout; /* enum entrain_preempt_layout */
+	entrain_u32 preempt_offset; /* TASK layouts: offset of the count in task_struct, bytes */
+	entrain_u64 preempt_gpa;    /* PERCPU layouts: guest-physical address of the count */
+	entrain_u64 linear_base;    /* TASK layouts: virtual address of the linear map's start ... */
+	entrain_u64 linear_size;    /* ... its length in bytes ... */
+	entrain_u64 linear_gpa;	    /* ... and the guest-physical address that it maps */
+	entrain_u64 util_gpa;	    /* of the run queue's PELT utilisation (unsigned long, 0..1024 and a little over) */
+	entrain_u64 nr_running_gpa; /* of the run queue's count of runnable tasks (unsigned int) */
+	entrain_u64 reserved;
+};
+
+/* Line 2: the pairing. Both sides write it, by compare-and-swap only. */
+struct entrain_link_line {
+	entrain_u64 link; /* ENTRAIN_LINK(generation, enum entrain_link) */
+	entrain_u64 reserved[7];
+};
+
+/* Line 3: guest -> host, kept current by a scheduler in the guest (ENTRAIN_F_GUEST_WORDS). */
+struct entrain_guest_words {
+	entrain_u64 util; /* utilisation of this CPU's run queue, 0..1024, of the biggest pCPU at its highest level */
+	entrain_u64 runnable;  /* tasks runnable on this CPU, the running one included */
+	entrain_u64 prio;      /* what runs: kernel priority 0..139 (100 = RT lowest, 120 = nice 0); 140 = idle */
+	entrain_u64 wants;     /* vCPUs that this guest could use now, 0..nr_vcpus; the same in all its pages */
+	entrain_u64 spins_for; /* 0, or 1 + the number of the vCPU that this one spins for */
+	entrain_u64 latency;   /* nonzero: what runs or wakes is latency-critical; weight 1..10000 */
+	entrain_u64 heartbeat; /* raised at least every 100 ms while the guest's agent lives */
+	entrain_u64 reserved;
+};
+
+/* Line 4: host -> guest, changes seldom. Tagged words. */
+struct entrain_host_slow {
+	entrain_u64 features;	 /* ENTRAIN_F_* of the host */
+	entrain_u64 version;	 /* ENTRAIN_VERSION of the host */
+	entrain_u64 heartbeat;	 /* host clock, time units; raised every 100 ms. Hints older than 1 s have expired */
+	entrain_u64 capacity;	 /* of the pCPU, 0..1024 */
+	entrain_u64 perf;	 /* performance level of the pCPU now, 0..1024 */
+	entrain_u64 entitlement; /* CPU time that the VM can have now, in 1/1024 pCPU */
+	entrain_u64 parked;	 /* reserved for the host's wish; 0 */
+	entrain_u64 reserved;
+};
+
+/* Line 5: host -> guest, changes with every switch of the vCPU. Tagged words. */
+struct entrain_host_fast {
+	entrain_u64 state;	    /* ENTRAIN_STATE_* */
+	entrain_u64 since;	    /* host clock (CLOCK_MONOTONIC) at the last change of state, time units */
+	entrain_u64 steal;	    /* time spent runnable but not running, since pairing, time units */
+	entrain_u64 preemptions;    /* involuntary switch-outs since pairing */
+	entrain_u64 preemptions_cs; /* those inside a critical section of the guest */
+	entrain_u64 boosts;	    /* yields and extensions that were granted to it */
+	entrain_u64 reserved[2];
+};
+
+/* Line 6: the self-test of both sides (experiment `channel`): both add to `shared`, each counts its own additions. */
+struct entrain_selftest_shared {
+	entrain_u64 shared;
+	entrain_u64 reserved[7];
+};
+
+/* Lines 7-8: ping is the guest's, pong the host's; each copies the other's word plus one. */
+struct entrain_selftest_side {
+	entrain_u64 word;
+	entrain_u64 added;
+	entrain_u64 reserved[6];
+};
+
+struct entrain_page {
+	struct entrain_header header;		     /* 0x000, 2 lines */
+	struct entrain_link_line link;		     /* 0x080 */
+	struct entrain_guest_words guest;	     /* 0x0c0 */
+	struct entrain_host_slow host_slow;	     /* 0x100 */
+	struct entrain_host_fast host_fast;	     /* 0x140 */
+	struct entrain_selftest_shared selftest;     /* 0x180 */
+	struct entrain_selftest_side selftest_guest; /* 0x1c0 */
+	struct entrain_selftest_side selftest_host;  /* 0x200 */
+	entrain_u64 reserved[184];		     /* 0x240 */
+	entrain_u64 directory[ENTRAIN_MAX_VCPUS];    /* 0x800: in the page of vCPU 0, the GPA of each vCPU's page */
+};
+
+_Static_assert(sizeof(struct entrain_header) == 2 * ENTRAIN_LINE_SIZE, "the header is two lines");
+_Static_assert(sizeof(struct entrain_page) == ENTRAIN_PAGE_SIZE, "a page is a page");
+
+#endif /* ENTRAIN_H */

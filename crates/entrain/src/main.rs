@@ -1,0 +1,2 @@
+//! The `entrain` command line.
+fn main() {}

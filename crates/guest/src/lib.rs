@@ -1,0 +1,1 @@
+//! entrain guest: the agent and the scheduler inside a virtual machine.

@@ -1,0 +1,1 @@
+//! entrain lab: nested KVM machines on any computer, experiments on them, and their report.

@@ -1,0 +1,1 @@
+//! Entrain's own measured loads: wake, lock, shootdown, tick and spin.
