@@ -71,19 +71,23 @@ ensure() {
     flock -u 9
 }
 
-# Runs a command in the root with the repository, cargo's home and /dev, /proc, /sys from outside. The mounts live
+# Runs a command in the root with the repository, the cache and /dev, /proc, /sys from outside. The mounts live
 # in a mount namespace of their own and vanish with the command.
 run() {
     local dir unshare=(unshare --mount)
     dir=$(root)
     [[ -e $dir/.complete ]] || ensure
     [[ $(id -u) == 0 ]] || unshare=(unshare --user --map-root-user --mount)
-    export CARGO_HOME=${CARGO_HOME:-$HOME/.cargo}
-    mkdir -p "$CARGO_HOME" "$cache"
+    # A cargo home of our own: the user's may hold another toolchain's subcommands, which cargo would prefer.
+    # The user's settings (mirrors, proxies) hold all the same.
+    local settings=${CARGO_HOME:-$HOME/.cargo}/config.toml
+    export CARGO_HOME=$cache/cargo
+    mkdir -p "$CARGO_HOME"
+    if [[ -e $settings ]]; then cp "$settings" "$CARGO_HOME/config.toml"; fi
     exec "${unshare[@]}" bash -euc '
-        root=$1 repo=$2 cargo=$3 cache=$4 pwd=$5
-        shift 5
-        for d in "$repo" "$cargo" "$cache" /dev /proc /sys; do
+        root=$1 repo=$2 cache=$3 pwd=$4
+        shift 4
+        for d in "$repo" "$cache" /dev /proc /sys; do
             mkdir -p "$root$d"
             mount --rbind "$d" "$root$d"
         done
@@ -92,7 +96,7 @@ run() {
         cat /etc/resolv.conf > "$root/etc/resolv.conf" 2>/dev/null || true
         cat /etc/hosts > "$root/etc/hosts" 2>/dev/null || true
         exec chroot "$root" /usr/bin/env -C "$pwd" PATH=/usr/lib/llvm-19/bin:/usr/sbin:/usr/bin:/sbin:/bin "$@"
-    ' toolchain "$dir" "$repo" "$CARGO_HOME" "$cache" "$PWD" "$@"
+    ' toolchain "$dir" "$repo" "$cache" "$PWD" "$@"
 }
 
 case ${1:-} in

@@ -22,7 +22,8 @@ pub fn skeleton(name: &str) {
     let out_dir = PathBuf::from(var("OUT_DIR"));
     let libbpf = libbpf_headers(&out_dir);
 
-    let mut args: Vec<String> = vec!["-mcpu=v3".into(), "-Wall".into(), "-Werror".into(), "-Wno-unused-function".into()];
+    let mut args: Vec<String> =
+        vec!["-mcpu=v3".into(), "-Wall".into(), "-Werror".into(), "-Wno-unused-function".into()];
     // The kernel's UAPI headers; the few machine-dependent ones say the same for every machine that matters here.
     args.push("-idirafter".into());
     args.push("/usr/include/x86_64-linux-gnu".into());
