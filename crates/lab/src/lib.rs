@@ -1,1 +1,15 @@
 //! entrain lab: nested KVM machines on any computer, experiments on them, and their report.
+pub use self::{
+    cache::Cache,
+    error::{LabError, Result},
+    fault::{Fault, FaultClass},
+    progress::Progress,
+};
+
+pub mod cache;
+pub mod cancel;
+pub mod cli;
+pub mod error;
+pub mod fault;
+pub mod machine;
+pub mod progress;
