@@ -1,1 +1,6 @@
 //! Entrain's scheduling decisions as pure functions, in C headers shared by BPF and native code.
+//!
+//! The headers under `include/` are the product; this crate compiles them natively so that property tests, fuzzing and
+//! micro-benchmarks reach the very text that runs in the kernel.
+
+pub mod host;

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Fair shares by virtual time: each task's clock runs at a speed inverse to its weight while the task runs, and the
+ * task whose clock is furthest behind goes first. Weighted fair queueing as in CFS and EEVDF; the bounded credit of
+ * sleepers is what keeps both a waking task's latency and everybody else's share.
+ */
+#ifndef ENTRAIN_FAIR_H
+#define ENTRAIN_FAIR_H
+
+#include "policy.h"
+
+/* Weights as in cgroup v2's cpu.weight; nice 0 is the default. */
+#define ENTRAIN_WEIGHT_MIN     1
+#define ENTRAIN_WEIGHT_MAX     10000
+#define ENTRAIN_WEIGHT_DEFAULT 100
+
+/*
+ * One stay on a CPU is charged as at most this long. A clock that jumps (suspend, a host that is itself a guest) must
+ * not put a task so far into the future that it never runs again. Ten seconds is far above any slice.
+ */
+#define ENTRAIN_CHARGE_MAX (10 * ENTRAIN_SEC)
+
+ENTRAIN_POLICY entrain_u64 entrain_weight_clamp(entrain_u64 weight)
+{
+	return entrain_min(entrain_max(weight, ENTRAIN_WEIGHT_MIN), ENTRAIN_WEIGHT_MAX);
+}
+
+/* Whether virtual time a lies before b, across the wrap. */
+ENTRAIN_POLICY int entrain_before(entrain_u64 a, entrain_u64 b)
+{
+	return (entrain_s64)(a - b) < 0;
+}
+
+/* Virtual time for `ran` nanoseconds on a CPU at `weight`: ran * 100 / weight. Never 0 for a task that ran at all. */
+ENTRAIN_POLICY entrain_u64 entrain_charge(entrain_u64 ran, entrain_u64 weight)
+{
+	entrain_u64 w = entrain_weight_clamp(weight);
+
+	if (!ran)
+		return 0;
+	ran = entrain_min(ran, ENTRAIN_CHARGE_MAX);
+	return entrain_max(ran * ENTRAIN_WEIGHT_DEFAULT / w, 1);
+}
+
+/*
+ * The virtual time of a task that wakes up, given the queue's own: neither further behind than `credit` (else a long
+ * sleeper could own the CPU until it caught up) nor further ahead than `debt` (else a task that ran alone in another
+ * queue, or whose weight was raised, would starve here).
+ */
+ENTRAIN_POLICY entrain_u64 entrain_wake_vtime(entrain_u64 vtime, entrain_u64 queue, entrain_u64 credit,
+					      entrain_u64 debt)
+{
+	if (entrain_before(vtime, queue - credit))
+		return queue - credit;
+	if (entrain_before(queue + debt, vtime))
+		return queue + debt;
+	return vtime;
+}
+
+/*
+ * The weight of a task that shares its group's: group * task / active, where `active` is the sum of the weights of the
+ * group's tasks that want to run, the task's own included. This flattens the cgroup tree into one queue: as tasks of a
+ * group come and go, each one's part of the group's share changes and the group's whole does not.
+ * In 1/1024 of a weight, so that a group of many tasks does not round to nothing.
+ */
+#define ENTRAIN_SHARE_SHIFT 10
+#define ENTRAIN_SHARE_MAX   ((entrain_u64)ENTRAIN_WEIGHT_MAX << ENTRAIN_SHARE_SHIFT)
+
+ENTRAIN_POLICY entrain_u64 entrain_share(entrain_u64 group, entrain_u64 part, entrain_u64 active)
+{
+	group = entrain_min(entrain_max(group, 1), ENTRAIN_SHARE_MAX);
+	part = entrain_weight_clamp(part);
+	active = entrain_max(active, part);
+	return entrain_max(group * part / active, 1);
+}
+
+/* As entrain_charge(), for a share in 1/1024 of a weight. */
+ENTRAIN_POLICY entrain_u64 entrain_charge_share(entrain_u64 ran, entrain_u64 share)
+{
+	share = entrain_min(entrain_max(share, 1), ENTRAIN_SHARE_MAX);
+	if (!ran)
+		return 0;
+	ran = entrain_min(ran, ENTRAIN_CHARGE_MAX);
+	return entrain_max(ran * (ENTRAIN_WEIGHT_DEFAULT << ENTRAIN_SHARE_SHIFT) / share, 1);
+}
+
+#endif /* ENTRAIN_FAIR_H */

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Whether a task that wakes takes a CPU from the task that runs there. The clocks of fair.h decide; the wake-up
+ * granularity keeps two tasks of nearly equal clocks from switching at every wake-up, and a victim inside a critical
+ * section of its guest is asked to leave as soon as it is out of it, within the budget of extend.h.
+ */
+#ifndef ENTRAIN_PLACE_H
+#define ENTRAIN_PLACE_H
+
+#include "policy.h"
+#include "fair.h"
+
+enum entrain_preempt_verdict {
+	ENTRAIN_PREEMPT_NO = 0,
+	ENTRAIN_PREEMPT_NOW = 1,
+	ENTRAIN_PREEMPT_SOON = 2, /* when the victim leaves its critical section */
+};
+
+struct entrain_preempt_in {
+	entrain_u64 vtime;	  /* of the task that wakes */
+	entrain_u64 victim_vtime; /* of the one that runs, charged up to now */
+	entrain_u64 victim_ran;	  /* ns since it came to this CPU */
+	entrain_u32 victim_level; /* enum entrain_critical */
+	entrain_u32 urgent;	  /* the task is latency-critical: the granularity is halved */
+};
+
+struct entrain_preempt_limits {
+	entrain_u64 granularity; /* virtual time that the victim must be ahead */
+	entrain_u64 min_run;	 /* a victim stays at least so long */
+};
+
+ENTRAIN_POLICY enum entrain_preempt_verdict entrain_preempt(const struct entrain_preempt_in *in,
+							    const struct entrain_preempt_limits *l)
+{
+	entrain_u64 granularity = in->urgent ? l->granularity / 2 : l->granularity;
+
+	if (!entrain_before(in->vtime + granularity, in->victim_vtime))
+		return ENTRAIN_PREEMPT_NO;
+	if (in->victim_ran < l->min_run && !in->urgent)
+		return ENTRAIN_PREEMPT_NO;
+	return entrain_critical_holds(in->victim_level) ? ENTRAIN_PREEMPT_SOON : ENTRAIN_PREEMPT_NOW;
+}
+
+/*
+ * How good a CPU is as a victim's: the further its task's clock is ahead, the better. Returns the distance in virtual
+ * time, 0 where the task that runs is not ahead at all.
+ */
+ENTRAIN_POLICY entrain_u64 entrain_victim_score(entrain_u64 vtime, entrain_u64 victim_vtime)
+{
+	return entrain_before(vtime, victim_vtime) ? victim_vtime - vtime : 0;
+}
+
+#endif /* ENTRAIN_PLACE_H */

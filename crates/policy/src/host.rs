@@ -1,0 +1,278 @@
+//! The host scheduler's decisions: native bindings of `fair.h`, `slice.h`, `extend.h`, `yield.h`, `corun.h`, `place.h`.
+//!
+//! Fields and units are those of the headers; virtual times wrap and are compared by difference.
+
+use std::os::raw::c_int;
+
+/// How surely a vCPU is in a critical section of its guest (`enum entrain_critical`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Critical {
+    /// Nothing is known.
+    Unknown = 0,
+    /// In user mode.
+    User = 1,
+    /// In kernel mode, no more is known.
+    Kernel = 2,
+    /// In kernel mode with a preempt count of 0.
+    Free = 3,
+    /// Interrupts masked.
+    Masked = 4,
+    /// Preempt count above 0.
+    Section = 5,
+}
+
+/// Input of [`slice`].
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct SliceIn {
+    /// In which everyone who waits should have run once, ns.
+    pub period: u64,
+    /// Shortest slice, ns.
+    pub floor: u64,
+    /// Longest slice, ns.
+    pub ceiling: u64,
+    /// Tasks that wait, without this one.
+    pub waiting: u32,
+    /// CPUs that serve the queue.
+    pub cpus: u32,
+}
+
+/// Bounds of an extension.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct ExtendLimits {
+    /// After so long the vCPU is looked at again, ns.
+    pub step: u64,
+    /// Most that one event may be extended, ns.
+    pub event: u64,
+    /// Most that a full bucket holds, ns.
+    pub burst: u64,
+    /// Refill, parts per million of wall time.
+    pub rate_ppm: u64,
+}
+
+/// A vCPU's account of extensions, ns.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct ExtendState {
+    /// Left in the bucket.
+    pub tokens: u64,
+    /// When it was last filled up.
+    pub refilled: u64,
+    /// Extended so far in this event.
+    pub used: u64,
+    /// Not yet taken off a later slice.
+    pub debt: u64,
+}
+
+/// Outcome of [`extend`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extend {
+    /// So many nanoseconds more.
+    Granted(u64),
+    /// The guest is in no critical section.
+    NotCritical,
+    /// This event's bound is reached.
+    EventSpent,
+    /// The vCPU's bucket is empty.
+    BudgetSpent,
+}
+
+/// Input of [`yield_to`].
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct YieldIn {
+    /// The target stands in a queue.
+    pub waiting: u32,
+    /// Of the same VM.
+    pub sibling: u32,
+    /// May run on the yielder's CPU.
+    pub allowed: u32,
+    /// Its [`Critical`] level when it was switched out.
+    pub level: u32,
+    /// ns since another yield put it to the front, `u64::MAX` if none.
+    pub boosted: u64,
+    /// Of the target.
+    pub vtime: u64,
+    /// The queue's virtual time.
+    pub queue: u64,
+}
+
+/// Bounds of a directed yield.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct YieldLimits {
+    /// A boost counts as pending for so long, ns.
+    pub again: u64,
+    /// Most that the target may be ahead of the queue, ns of virtual time.
+    pub ahead: u64,
+}
+
+/// Outcome of [`yield_to`], in the order of `enum entrain_yield_verdict`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Yield {
+    /// The target runs next.
+    Honoured,
+    /// It runs already, or is not queued.
+    NotWaiting,
+    /// It was preempted where it can hold no lock.
+    HoldsNothing,
+    /// Another yield already put it to the front.
+    JustBoosted,
+    /// It belongs to another VM.
+    Foreign,
+    /// It ran too far ahead.
+    Unfair,
+    /// Its affinity excludes the CPU.
+    NotAllowed,
+}
+
+/// Input of [`corun`].
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct CorunIn {
+    /// Virtual time of the task whose turn it is.
+    pub first_vtime: u64,
+    /// Virtual time of the candidate.
+    pub vtime: u64,
+    /// A sibling of the candidate runs on another CPU.
+    pub sibling: u32,
+    /// Its VM has shown dependence of late.
+    pub depends: u32,
+    /// The one whose turn it is is latency-critical.
+    pub first_waits: u32,
+}
+
+/// Input of [`preempt`].
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct PreemptIn {
+    /// Virtual time of the task that wakes.
+    pub vtime: u64,
+    /// Of the one that runs, charged up to now.
+    pub victim_vtime: u64,
+    /// Since it came to this CPU, ns.
+    pub victim_ran: u64,
+    /// Its [`Critical`] level.
+    pub victim_level: u32,
+    /// The task that wakes is latency-critical.
+    pub urgent: u32,
+}
+
+/// Bounds of a wake-up preemption.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct PreemptLimits {
+    /// Virtual time that the victim must be ahead, ns.
+    pub granularity: u64,
+    /// A victim stays at least so long, ns.
+    pub min_run: u64,
+}
+
+/// Outcome of [`preempt`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Preempt {
+    /// The task waits its turn.
+    No,
+    /// At once.
+    Now,
+    /// When the victim leaves its critical section.
+    Soon,
+}
+
+mod ffi {
+    use super::*;
+    unsafe extern "C" {
+        pub(super) safe fn entrain_n_charge(ran: u64, weight: u64) -> u64;
+        pub(super) safe fn entrain_n_wake_vtime(vtime: u64, queue: u64, credit: u64, debt: u64) -> u64;
+        pub(super) safe fn entrain_n_share(group: u64, part: u64, active: u64) -> u64;
+        pub(super) safe fn entrain_n_charge_share(ran: u64, share: u64) -> u64;
+        pub(super) safe fn entrain_n_slice(input: &SliceIn) -> u64;
+        pub(super) safe fn entrain_n_extend(
+            state: &mut ExtendState,
+            limits: &ExtendLimits,
+            level: u32,
+            now: u64,
+            step: &mut u64,
+        ) -> c_int;
+        pub(super) safe fn entrain_n_extend_return(state: &mut ExtendState, limits: &ExtendLimits, unused: u64);
+        pub(super) safe fn entrain_n_extend_repay(state: &mut ExtendState, slice: u64, floor: u64) -> u64;
+        pub(super) safe fn entrain_n_yield(input: &YieldIn, limits: &YieldLimits) -> c_int;
+        pub(super) safe fn entrain_n_corun(input: &CorunIn, skew: u64) -> c_int;
+        pub(super) safe fn entrain_n_preempt(input: &PreemptIn, limits: &PreemptLimits) -> c_int;
+    }
+}
+
+/// Virtual time for `ran` ns at `weight`.
+pub fn charge(ran: u64, weight: u64) -> u64 {
+    ffi::entrain_n_charge(ran, weight)
+}
+
+/// The virtual time of a task that wakes up.
+pub fn wake_vtime(vtime: u64, queue: u64, credit: u64, debt: u64) -> u64 {
+    ffi::entrain_n_wake_vtime(vtime, queue, credit, debt)
+}
+
+/// A task's part of its group's share, in 1/1024 of a weight.
+pub fn share(group: u64, part: u64, active: u64) -> u64 {
+    ffi::entrain_n_share(group, part, active)
+}
+
+/// Virtual time for `ran` ns at a share in 1/1024 of a weight.
+pub fn charge_share(ran: u64, share: u64) -> u64 {
+    ffi::entrain_n_charge_share(ran, share)
+}
+
+/// How long a task may run, ns.
+pub fn slice(input: &SliceIn) -> u64 {
+    ffi::entrain_n_slice(input)
+}
+
+/// Whether a slice that ended is extended by a step.
+pub fn extend(state: &mut ExtendState, limits: &ExtendLimits, level: u32, now: u64) -> Extend {
+    let mut step = 0;
+    match ffi::entrain_n_extend(state, limits, level, now, &mut step) {
+        0 => Extend::Granted(step),
+        1 => Extend::NotCritical,
+        2 => Extend::EventSpent,
+        _ => Extend::BudgetSpent,
+    }
+}
+
+/// Gives back what was not used of a step.
+pub fn extend_return(state: &mut ExtendState, limits: &ExtendLimits, unused: u64) {
+    ffi::entrain_n_extend_return(state, limits, unused);
+}
+
+/// Takes what is owed off a new slice; returns the slice.
+pub fn extend_repay(state: &mut ExtendState, slice: u64, floor: u64) -> u64 {
+    ffi::entrain_n_extend_repay(state, slice, floor)
+}
+
+/// Whether a directed yield is followed.
+pub fn yield_to(input: &YieldIn, limits: &YieldLimits) -> Yield {
+    match ffi::entrain_n_yield(input, limits) {
+        0 => Yield::Honoured,
+        1 => Yield::NotWaiting,
+        2 => Yield::HoldsNothing,
+        3 => Yield::JustBoosted,
+        4 => Yield::Foreign,
+        5 => Yield::Unfair,
+        _ => Yield::NotAllowed,
+    }
+}
+
+/// Whether a sibling goes before the task whose turn it is.
+pub fn corun(input: &CorunIn, skew: u64) -> bool {
+    ffi::entrain_n_corun(input, skew) != 0
+}
+
+/// Whether a task that wakes takes the CPU.
+pub fn preempt(input: &PreemptIn, limits: &PreemptLimits) -> Preempt {
+    match ffi::entrain_n_preempt(input, limits) {
+        0 => Preempt::No,
+        1 => Preempt::Now,
+        _ => Preempt::Soon,
+    }
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The host's decisions, exported under names of their own for crates/policy/src/host.rs. */
+#include "fair.h"
+#include "slice.h"
+#include "extend.h"
+#include "yield.h"
+#include "corun.h"
+#include "place.h"
+
+uint64_t entrain_n_charge(uint64_t ran, uint64_t weight)
+{
+	return entrain_charge(ran, weight);
+}
+
+uint64_t entrain_n_wake_vtime(uint64_t vtime, uint64_t queue, uint64_t credit, uint64_t debt)
+{
+	return entrain_wake_vtime(vtime, queue, credit, debt);
+}
+
+uint64_t entrain_n_share(uint64_t group, uint64_t part, uint64_t active)
+{
+	return entrain_share(group, part, active);
+}
+
+uint64_t entrain_n_charge_share(uint64_t ran, uint64_t share)
+{
+	return entrain_charge_share(ran, share);
+}
+
+uint64_t entrain_n_slice(const struct entrain_slice_in *in)
+{
+	return entrain_slice(in);
+}
+
+int entrain_n_extend(struct entrain_extend_state *s, const struct entrain_extend_limits *l, uint32_t level,
+		     uint64_t now, uint64_t *step)
+{
+	return entrain_extend(s, l, level, now, step);
+}
+
+void entrain_n_extend_return(struct entrain_extend_state *s, const struct entrain_extend_limits *l, uint64_t unused)
+{
+	entrain_extend_return(s, l, unused);
+}
+
+uint64_t entrain_n_extend_repay(struct entrain_extend_state *s, uint64_t slice, uint64_t floor)
+{
+	return entrain_extend_repay(s, slice, floor);
+}
+
+int entrain_n_yield(const struct entrain_yield_in *in, const struct entrain_yield_limits *l)
+{
+	return entrain_yield(in, l);
+}
+
+int entrain_n_corun(const struct entrain_corun_in *in, uint64_t skew)
+{
+	return entrain_corun(in, skew);
+}
+
+int entrain_n_preempt(const struct entrain_preempt_in *in, const struct entrain_preempt_limits *l)
+{
+	return entrain_preempt(in, l);
+}
