@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * sched_ext as far as Entrain's two schedulers use it: operations, kernel functions and constants, by hand for the same
+ * reason as kernel.h. Written against 7.3; what older kernels lack is weak and asked for with bpf_ksym_exists().
+ */
+#ifndef ENTRAIN_SCX_H
+#define ENTRAIN_SCX_H
+
+#include "kernel.h"
+
+struct cpumask;
+struct scx_init_task_args;
+struct scx_exit_task_args;
+struct scx_cgroup_init_args;
+struct scx_exit_info;
+struct scx_dump_ctx;
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct kernfs_node {
+	__u64 id;
+};
+
+struct cgroup {
+	struct kernfs_node *kn;
+	int level;
+};
+
+struct scx_cgroup_init_args {
+	__u32 weight; /* 1..10000 */
+};
+
+struct scx_exit_info {
+	int kind;
+	__s64 exit_code;
+	const char *reason;
+	char *msg;
+};
+
+/* Whether the scheduler was left by an error: SCX_EXIT_ERROR of enum scx_exit_kind and above. */
+#define SCX_KIND_ERROR 1024
+
+struct scx_bpf_dsq_insert_vtime_args {
+	__u64 dsq_id;
+	__u64 slice;
+	__u64 vtime;
+	__u64 enq_flags;
+};
+
+#pragma clang attribute pop
+
+/* The operations that the schedulers implement; libbpf matches them by name with the running kernel's structure. */
+struct sched_ext_ops {
+	__s32 (*select_cpu)(struct task_struct *p, __s32 prev_cpu, __u64 wake_flags);
+	void (*enqueue)(struct task_struct *p, __u64 enq_flags);
+	void (*dequeue)(struct task_struct *p, __u64 deq_flags);
+	void (*dispatch)(__s32 cpu, struct task_struct *prev);
+	void (*tick)(struct task_struct *p);
+	void (*runnable)(struct task_struct *p, __u64 enq_flags);
+	void (*running)(struct task_struct *p);
+	void (*stopping)(struct task_struct *p, bool runnable);
+	void (*quiescent)(struct task_struct *p, __u64 deq_flags);
+	bool (*yield)(struct task_struct *from, struct task_struct *to);
+	void (*set_weight)(struct task_struct *p, __u32 weight);
+	void (*set_cpumask)(struct task_struct *p, const struct cpumask *cpumask);
+	void (*update_idle)(__s32 cpu, bool idle);
+	__s32 (*init_task)(struct task_struct *p, struct scx_init_task_args *args);
+	void (*exit_task)(struct task_struct *p, struct scx_exit_task_args *args);
+	void (*enable)(struct task_struct *p);
+	void (*disable)(struct task_struct *p);
+	void (*dump)(struct scx_dump_ctx *ctx);
+	__s32 (*cgroup_init)(struct cgroup *cgrp, struct scx_cgroup_init_args *args);
+	void (*cgroup_exit)(struct cgroup *cgrp);
+	void (*cgroup_move)(struct task_struct *p, struct cgroup *from, struct cgroup *to);
+	void (*cgroup_set_weight)(struct cgroup *cgrp, __u32 weight);
+	__s32 (*init)(void);
+	void (*exit)(struct scx_exit_info *info);
+	__u32 dispatch_max_batch;
+	__u64 flags;
+	__u32 timeout_ms;
+	char name[128];
+};
+
+/* Constants that the kernel may renumber are taken from the running kernel: SCX_ENUM(enq, LAST). */
+enum scx_enq_flags {
+	SCX_ENQ_WAKEUP = 1,
+	SCX_ENQ_HEAD = 0x10000,
+	SCX_ENQ_CPU_SELECTED = 0x20000,
+	SCX_ENQ_PREEMPT = 1ULL << 32,
+	SCX_ENQ_REENQ = 1ULL << 40,
+	SCX_ENQ_LAST = 1ULL << 41,
+};
+
+enum scx_deq_flags {
+	SCX_DEQ_SLEEP = 1,
+};
+
+enum scx_wake_flags {
+	SCX_WAKE_FORK = 4,
+	SCX_WAKE_TTWU = 8,
+	SCX_WAKE_SYNC = 16,
+};
+
+enum scx_kick_flags {
+	SCX_KICK_IDLE = 1 << 0,
+	SCX_KICK_PREEMPT = 1 << 1,
+	SCX_KICK_WAIT = 1 << 2,
+};
+
+enum scx_ops_flags {
+	SCX_OPS_KEEP_BUILTIN_IDLE = 1 << 0,
+	SCX_OPS_ENQ_LAST = 1 << 1,
+	SCX_OPS_ENQ_EXITING = 1 << 2,
+	SCX_OPS_SWITCH_PARTIAL = 1 << 3,
+	SCX_OPS_ENQ_MIGRATION_DISABLED = 1 << 4,
+};
+
+enum scx_ent_flags {
+	SCX_TASK_QUEUED = 1 << 0,
+};
+
+#define SCX_ENQ(name)  bpf_core_enum_value(enum scx_enq_flags, SCX_ENQ_##name)
+#define SCX_WAKE(name) bpf_core_enum_value(enum scx_wake_flags, SCX_WAKE_##name)
+
+/* Dispatch queues: part of the interface, never renumbered. */
+#define SCX_DSQ_GLOBAL	 ((1ULL << 63) | 1)
+#define SCX_DSQ_LOCAL	 ((1ULL << 63) | 2)
+#define SCX_DSQ_LOCAL_ON ((1ULL << 63) | (1ULL << 62))
+
+extern __s32 scx_bpf_create_dsq(__u64 dsq_id, __s32 node) __ksym;
+extern void scx_bpf_dsq_insert(struct task_struct *p, __u64 dsq_id, __u64 slice, __u64 enq_flags) __ksym;
+extern bool __scx_bpf_dsq_insert_vtime(struct task_struct *p, struct scx_bpf_dsq_insert_vtime_args *args) __ksym __weak;
+extern void scx_bpf_dsq_insert_vtime(struct task_struct *p, __u64 dsq_id, __u64 slice, __u64 vtime,
+				     __u64 enq_flags) __ksym __weak;
+extern bool scx_bpf_dsq_move_to_local(__u64 dsq_id) __ksym;
+extern __s32 scx_bpf_dsq_nr_queued(__u64 dsq_id) __ksym;
+extern struct task_struct *scx_bpf_dsq_peek(__u64 dsq_id) __ksym __weak;
+extern bool scx_bpf_task_set_slice(struct task_struct *p, __u64 slice) __ksym __weak;
+extern bool scx_bpf_task_set_dsq_vtime(struct task_struct *p, __u64 vtime) __ksym __weak;
+extern void scx_bpf_kick_cpu(__s32 cpu, __u64 flags) __ksym;
+extern __s32 scx_bpf_task_cpu(const struct task_struct *p) __ksym;
+extern bool scx_bpf_task_running(const struct task_struct *p) __ksym;
+extern struct task_struct *scx_bpf_cpu_curr(__s32 cpu) __ksym __weak;
+extern bool scx_bpf_test_and_clear_cpu_idle(__s32 cpu) __ksym;
+extern __s32 scx_bpf_pick_idle_cpu(const struct cpumask *cpus_allowed, __u64 flags) __ksym;
+extern const struct cpumask *scx_bpf_get_idle_cpumask(void) __ksym;
+extern void scx_bpf_put_idle_cpumask(const struct cpumask *cpumask) __ksym;
+extern void scx_bpf_cpuperf_set(__s32 cpu, __u32 perf) __ksym __weak;
+extern __u32 scx_bpf_cpuperf_cap(__s32 cpu) __ksym __weak;
+extern __u64 scx_bpf_now(void) __ksym __weak;
+extern void scx_bpf_error_bstr(char *fmt, unsigned long long *data, __u32 data_len) __ksym;
+extern struct cgroup *scx_bpf_task_cgroup(struct task_struct *p) __ksym __weak;
+
+extern struct cgroup *bpf_cgroup_ancestor(struct cgroup *cgrp, int level) __ksym;
+extern struct cgroup *bpf_cgroup_from_id(__u64 cgid) __ksym;
+extern void bpf_cgroup_release(struct cgroup *cgrp) __ksym;
+extern bool bpf_cpumask_test_cpu(__u32 cpu, const struct cpumask *cpumask) __ksym;
+
+/* BPF_PROG as a struct_ops program: SCX_OP(name, args…); SCX_OP_SLEEPABLE where the operation may block. */
+#define SCX_OP(name, args...)		SEC("struct_ops/" #name) BPF_PROG(name, ##args)
+#define SCX_OP_SLEEPABLE(name, args...) SEC("struct_ops.s/" #name) BPF_PROG(name, ##args)
+
+/* Leaves the scheduler with a message that names the program; the guest or host falls back to EEVDF. */
+#define scx_error(text)                                                                                                \
+	({                                                                                                             \
+		static char ___fmt[] = text;                                                                           \
+		unsigned long long ___param[1] = {};                                                                   \
+		scx_bpf_error_bstr(___fmt, ___param, sizeof(___param));                                                \
+	})
+
+/* scx_bpf_dsq_insert_vtime() by whichever name the kernel has it. */
+static inline void scx_insert_vtime(struct task_struct *p, __u64 dsq_id, __u64 slice, __u64 vtime, __u64 enq_flags)
+{
+	if (bpf_ksym_exists(__scx_bpf_dsq_insert_vtime)) {
+		struct scx_bpf_dsq_insert_vtime_args args = {
+			.dsq_id = dsq_id,
+			.slice = slice,
+			.vtime = vtime,
+			.enq_flags = enq_flags,
+		};
+
+		__scx_bpf_dsq_insert_vtime(p, &args);
+	} else {
+		scx_bpf_dsq_insert_vtime(p, dsq_id, slice, vtime, enq_flags);
+	}
+}
+
+#endif /* ENTRAIN_SCX_H */
