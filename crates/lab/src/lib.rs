@@ -6,6 +6,7 @@ pub use self::{
     progress::Progress,
 };
 
+pub mod archive;
 pub mod cache;
 pub mod cancel;
 pub mod cli;

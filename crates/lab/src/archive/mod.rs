@@ -1,0 +1,71 @@
+//! Debian's archive, fetched and verified by apt's own means, without touching the system's apt.
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use self::apt::Apt;
+pub use self::kernel::Kernel;
+use crate::{Cache, Progress, Result, machine::Arch};
+
+pub mod apt;
+mod kernel;
+pub mod tool;
+
+/// The release that everything comes from.
+pub const RELEASE: &str = "trixie";
+/// Where newer kernels and QEMU come from.
+pub const BACKPORTS: &str = "trixie-backports";
+
+/// One architecture of the archive.
+#[derive(Debug)]
+pub struct Archive<'a> {
+    cache: &'a Cache,
+    arch: Arch,
+}
+
+impl<'a> Archive<'a> {
+    /// The archive's packages for `arch`, unpacked into `cache` as they are asked for.
+    pub fn new(cache: &'a Cache, arch: Arch) -> Self {
+        Self { cache, arch }
+    }
+
+    fn apt(&self, progress: &dyn Progress) -> Result<Apt> {
+        let lock = self.cache.lock("apt", self.arch.debian())?;
+        Apt::ready(&self.cache.root().join("apt").join(self.arch.debian()), self.arch, lock, progress)
+    }
+
+    /// The unpacked packages and all that they depend on, in one tree. `suite` is where `packages` themselves come
+    /// from if they are newer there.
+    pub fn tree(&self, name: &str, suite: &str, packages: &[&str], progress: &dyn Progress) -> Result<PathBuf> {
+        let key = format!("{}-{name}-{}", self.arch.debian(), tool::digest([suite].iter().chain(packages)));
+        self.cache.entry("trees", &key, |dir| {
+            let apt = self.apt(progress)?;
+            progress.step(&format!("fetching {name} ({}) and what it depends on", self.arch));
+            let debs = tempfile::tempdir_in(self.cache.root()).map_err(|e| crate::LabError::io(self.cache.root(), e))?;
+            let files = apt.install_set(suite, packages, debs.path())?;
+            progress.step(&format!("unpacking {} packages of {name} ({})", files.len(), self.arch));
+            unpack(&files, dir)
+        })
+    }
+
+    /// The newest kernel that qualifies (sched_ext and BTF), of the plain or the PREEMPT_RT flavour.
+    pub fn kernel(&self, rt: bool, progress: &dyn Progress) -> Result<Kernel> {
+        let flavour = if rt { format!("rt-{}", self.arch.debian()) } else { self.arch.debian().to_owned() };
+        let path = self.cache.entry("kernels", &flavour, |dir| kernel::fetch(&self.apt(progress)?, &flavour, dir, progress))?;
+        Kernel::in_tree(&path)
+    }
+}
+
+/// Unpacks packages over one another and records their names.
+fn unpack(debs: &[PathBuf], dir: &Path) -> Result<()> {
+    let mut names = String::new();
+    for deb in debs {
+        crate::cancel::check()?;
+        tool::run(tool::command("dpkg-deb").arg("-x").arg(deb).arg(dir), dir)?;
+        names.push_str(&deb.file_stem().unwrap_or_default().to_string_lossy());
+        names.push('\n');
+    }
+    let list = dir.join(".packages");
+    fs::write(&list, names).map_err(|e| crate::LabError::io(&list, e))
+}

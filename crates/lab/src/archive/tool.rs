@@ -1,0 +1,80 @@
+//! Programs of the development machine that the lab calls.
+use std::{
+    ffi::OsStr,
+    hash::{DefaultHasher, Hash, Hasher},
+    io::{self, Read},
+    os::unix::process::CommandExt,
+    path::Path,
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use crate::{LabError, Result, cancel};
+
+/// A command that speaks plain English and reads nothing, in a process group of its own so that Ctrl-C reaches the
+/// lab first.
+pub fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.env("LC_ALL", "C").stdin(Stdio::null()).process_group(0);
+    command
+}
+
+/// Runs a command to its end and returns its stdout; ends it when the user wants to stop.
+///
+/// `place` is the folder that it writes to: a full disk is reported with that folder.
+pub fn run(command: &mut Command, place: &Path) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => LabError::Missing {
+            what: format!("the program {name} is missing"),
+            advice: "the lab needs Debian 12 or 13; run 'make setup' as root".into(),
+        },
+        _ => LabError::io(&name, e),
+    })?;
+    let read = |mut from: Box<dyn Read + Send>| {
+        thread::spawn(move || {
+            let mut all = Vec::new();
+            // A pipe that breaks ends the text; the exit status tells the rest.
+            let _ = from.read_to_end(&mut all);
+            String::from_utf8_lossy(&all).into_owned()
+        })
+    };
+    let out = read(Box::new(child.stdout.take().expect("piped")));
+    let err = read(Box::new(child.stderr.take().expect("piped")));
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(|e| LabError::io(&name, e))? {
+            break status;
+        }
+        if cancel::cancelled() {
+            let group = rustix::process::Pid::from_child(&child);
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::TERM);
+            let _ = child.wait();
+            return Err(LabError::Cancelled);
+        }
+        thread::sleep(Duration::from_millis(20));
+    };
+    let (out, err) = (out.join().unwrap_or_default(), err.join().unwrap_or_default());
+    if status.success() {
+        return Ok(out);
+    }
+    if err.contains("No space left on device") || err.contains("don't have enough free space") {
+        return Err(LabError::DiskFull { path: place.to_owned() });
+    }
+    let args: Vec<_> = command.get_args().map(|a| a.to_string_lossy()).collect();
+    let tail: Vec<&str> = err.lines().rev().take(12).collect();
+    Err(LabError::Program {
+        program: format!("{name} {}", args.join(" ")),
+        output: tail.into_iter().rev().collect::<Vec<_>>().join("\n"),
+    })
+}
+
+/// A short name for a list of words, the same from run to run.
+pub fn digest<T: Hash>(words: impl IntoIterator<Item = T>) -> String {
+    // DefaultHasher::new() has fixed keys. Not cryptographic: the names that it tells apart are our own.
+    let mut hasher = DefaultHasher::new();
+    for word in words {
+        word.hash(&mut hasher);
+    }
+    format!("{:016x}", hasher.finish())
+}
