@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The kernel's structures as far as Entrain's BPF programs read them.
+ *
+ * Hand-written on purpose: no vmlinux.h of some kernel. Only the named members matter; libbpf finds where they are in
+ * the running kernel (CO-RE), also in the BTF of modules (KVM is one on x86). Order and size here mean nothing.
+ */
+#ifndef ENTRAIN_KERNEL_H
+#define ENTRAIN_KERNEL_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+
+#ifndef NULL
+#define NULL ((void *)0)
+#endif
+#ifndef __cplusplus
+typedef _Bool bool;
+#define true 1
+#define false 0
+#endif
+
+#define READ_ONCE(x)	 (*(const volatile typeof(x) *)&(x))
+#define WRITE_ONCE(x, v) (*(volatile typeof(x) *)&(x) = (v))
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct hlist_node {
+	struct hlist_node *next, **pprev;
+};
+
+struct hlist_head {
+	struct hlist_node *first;
+};
+
+typedef struct {
+	int counter;
+} atomic_t;
+
+struct mm_struct;
+struct cpumask;
+
+/* Only of kernels with sched_ext; scx.h holds the rest of it. */
+struct sched_ext_entity {
+	__u32 flags;
+	__u32 weight;
+	__u64 tid;
+	__u64 slice;
+	__u64 dsq_vtime;
+};
+
+struct task_struct {
+	struct sched_ext_entity scx;
+	struct hlist_head preempt_notifiers;
+	const struct cpumask *cpus_ptr;
+	unsigned short migration_disabled;
+	unsigned int flags;
+	int prio;
+	int nr_cpus_allowed;
+	int pid;
+	int tgid;
+	struct mm_struct *mm;
+	struct task_struct *group_leader;
+};
+
+struct upid {
+	int nr;
+};
+
+struct pid {
+	struct upid numbers[1];
+};
+
+struct qstr {
+	const unsigned char *name;
+};
+
+struct dentry {
+	struct qstr d_name;
+};
+
+struct path {
+	struct dentry *dentry;
+};
+
+struct super_block {
+	unsigned long s_magic;
+};
+
+struct inode {
+	struct super_block *i_sb;
+};
+
+struct file {
+	struct path f_path;
+	struct inode *f_inode;
+	void *private_data;
+};
+
+/* Iterators. */
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+
+struct bpf_iter__task_file {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+	__u32 fd;
+	struct file *file;
+};
+
+/* KVM. */
+struct kvm_memslots {
+	__u64 generation;
+	struct hlist_head id_hash[128];
+	int node_idx;
+};
+
+struct kvm_memory_slot {
+	struct hlist_node id_node[2];
+	__u64 base_gfn;
+	unsigned long npages;
+	unsigned long userspace_addr;
+	__u32 flags;
+};
+
+struct kvm {
+	struct mm_struct *mm;
+	struct kvm_memslots *memslots[1];
+	int created_vcpus;
+};
+
+/* arm64: the guest's registers as KVM saved them at the last exit; sp is sp_el0. */
+struct user_pt_regs {
+	__u64 regs[31];
+	__u64 sp;
+	__u64 pc;
+	__u64 pstate;
+};
+
+struct kvm_cpu_context {
+	struct user_pt_regs regs;
+};
+
+struct kvm_vcpu_arch {
+	struct kvm_cpu_context ctxt;
+};
+
+struct preempt_notifier {
+	struct hlist_node link;
+};
+
+struct kvm_vcpu {
+	struct kvm *kvm;
+	struct preempt_notifier preempt_notifier;
+	int vcpu_id;
+	int vcpu_idx;
+	struct pid *pid;
+	struct kvm_vcpu_arch arch;
+};
+
+#pragma clang attribute pop
+
+/* Kernel functions that BPF may call. */
+extern struct task_struct *bpf_task_from_pid(int pid) __ksym;
+extern void bpf_task_release(struct task_struct *p) __ksym;
+extern void bpf_rcu_read_lock(void) __ksym;
+extern void bpf_rcu_read_unlock(void) __ksym;
+
+#endif /* ENTRAIN_KERNEL_H */

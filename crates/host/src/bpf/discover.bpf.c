@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Finds the VMs of any VMM: every open file of every process that KVM made, whatever the VMM is called.
+ *
+ * KVM's files live in the kernel's own file system for anonymous inodes, where user space cannot choose names, so a
+ * file there called "kvm-vm" or "kvm-vcpu:N" is KVM's. Its private data is the struct kvm or kvm_vcpu. All reads go
+ * through probes, without locks: a VM that changes meanwhile is seen right at the next pass, and the daemon checks
+ * everything against the VMM's own memory map before it relies on it.
+ */
+#include "kernel.h"
+#include "interface.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+#define ANON_INODE_FS_MAGIC 0x09041934
+#define PAGE_SHIFT	    12
+
+/* Emitted slots per VM and nodes looked at per hash bucket; a QEMU guest has some 10 to 60 slots in 128 buckets. */
+#define MAX_SLOTS 256
+#define MAX_CHAIN 64
+
+static __always_inline bool is_vm(const char *name)
+{
+	return name[0] == 'k' && name[1] == 'v' && name[2] == 'm' && name[3] == '-' && name[4] == 'v' &&
+	       name[5] == 'm' && name[6] == 0;
+}
+
+static __always_inline bool is_vcpu(const char *name)
+{
+	return name[0] == 'k' && name[1] == 'v' && name[2] == 'm' && name[3] == '-' && name[4] == 'v' &&
+	       name[5] == 'c' && name[6] == 'p' && name[7] == 'u' && name[8] == ':';
+}
+
+static void emit_slots(struct seq_file *seq, struct kvm *kvm, int tgid)
+{
+	struct entrain_found out = { .kind = ENTRAIN_FOUND_SLOT, .tgid = tgid, .kvm = (__u64)kvm };
+	struct kvm_memslots *slots = BPF_CORE_READ(kvm, memslots[0]);
+	int node_idx = BPF_CORE_READ(slots, node_idx) & 1;
+	__u64 to_node = bpf_core_field_offset(struct kvm_memory_slot, id_node) + node_idx * sizeof(struct hlist_node);
+	struct hlist_node *node;
+	int bucket, i, emitted = 0;
+
+	bpf_for(bucket, 0, 128)
+	{
+		bpf_probe_read_kernel(&node, sizeof(node),
+				      (void *)slots + bpf_core_field_offset(struct kvm_memslots, id_hash) + bucket * 8);
+		bpf_for(i, 0, MAX_CHAIN)
+		{
+			struct kvm_memory_slot *slot;
+
+			if (!node || emitted >= MAX_SLOTS)
+				break;
+			slot = (void *)node - to_node;
+			out.a = BPF_CORE_READ(slot, base_gfn) << PAGE_SHIFT;
+			out.b = (__u64)BPF_CORE_READ(slot, npages) << PAGE_SHIFT;
+			out.c = BPF_CORE_READ(slot, userspace_addr);
+			out.id = BPF_CORE_READ(slot, flags);
+			bpf_seq_write(seq, &out, sizeof(out));
+			emitted++;
+			node = BPF_CORE_READ(node, next);
+		}
+	}
+}
+
+SEC("iter/task_file")
+int discover(struct bpf_iter__task_file *ctx)
+{
+	struct seq_file *seq = ctx->meta->seq;
+	struct task_struct *task = ctx->task;
+	struct file *file = ctx->file;
+	struct entrain_found out = {};
+	char name[16] = {};
+
+	if (!task || !file || file->f_inode->i_sb->s_magic != ANON_INODE_FS_MAGIC)
+		return 0;
+	bpf_probe_read_kernel_str(name, sizeof(name), BPF_CORE_READ(file, f_path.dentry, d_name.name));
+	if (is_vm(name)) {
+		struct kvm *kvm = file->private_data;
+
+		/* The file may have been handed to others; the VM belongs to the process whose memory it maps. */
+		if (BPF_CORE_READ(kvm, mm) != task->mm)
+			return 0;
+		out.kind = ENTRAIN_FOUND_VM;
+		out.tgid = task->tgid;
+		out.kvm = (__u64)kvm;
+		out.a = BPF_CORE_READ(kvm, created_vcpus);
+		bpf_seq_write(seq, &out, sizeof(out));
+		emit_slots(seq, kvm, task->tgid);
+	} else if (is_vcpu(name)) {
+		struct kvm_vcpu *vcpu = file->private_data;
+
+		if (BPF_CORE_READ(vcpu, kvm, mm) != task->mm)
+			return 0;
+		out.kind = ENTRAIN_FOUND_VCPU;
+		out.tgid = task->tgid;
+		out.kvm = (__u64)BPF_CORE_READ(vcpu, kvm);
+		out.a = (__u64)vcpu;
+		out.id = BPF_CORE_READ(vcpu, vcpu_id);
+		out.tid = BPF_CORE_READ(vcpu, pid, numbers[0].nr);
+		bpf_seq_write(seq, &out, sizeof(out));
+	}
+	return 0;
+}

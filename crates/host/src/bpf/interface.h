@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What the host's BPF programs and its daemon exchange; src/interface.rs is the Rust mirror, compared by a test. */
+#ifndef ENTRAIN_HOST_INTERFACE_H
+#define ENTRAIN_HOST_INTERFACE_H
+
+#ifndef __bpf__
+#include <linux/types.h>
+#endif
+
+/* Bounds of the tables: what one host can hold is limited whatever its guests do. */
+#define ENTRAIN_HOST_VCPUS 4096
+#define ENTRAIN_HOST_VMS   1024
+#define ENTRAIN_VM_SLOTS   8
+
+/* Halted vCPUs whose instant bit follows an idle transition at once; the others follow within one tick (100 ms). */
+#define ENTRAIN_PCPU_SLOTS   4
+#define ENTRAIN_DOMAIN_SLOTS 16
+
+/* One vCPU, indexed by the number that the daemon gave it. Readable by the daemon through mmap. */
+struct entrain_vcpu {
+	__u32 used; /* 1 while this entry belongs to a vCPU */
+	__u32 vm;   /* index into `vms` */
+	__s32 tid;
+	__s32 tgid;
+	__u64 kvm_vcpu;	      /* struct kvm_vcpu of the kernel; only ever read through probes */
+	__u64 preempt_hva;    /* preempt count in the VMM's memory, where it cannot be pinned; else 0 */
+	__u32 preempt_layout; /* enum entrain_preempt_layout of the guest; 0 = not known */
+	__u32 entitlement;    /* 1/1024 pCPU, by the daemon */
+
+	/* Written under the run-queue lock of the vCPU's pCPU: by one CPU at a time. Times in ns of CLOCK_MONOTONIC. */
+	__u32 state; /* enum entrain_vcpu_state */
+	__u32 pcpu;  /* where it runs or ran last */
+	__u32 seq;   /* changes of state */
+	__u32 in_cs; /* 1: its last switch-out was inside a critical section of the guest */
+	__u64 since;
+	__u64 run_ns;	/* on a pCPU */
+	__u64 ready_ns; /* runnable, waiting for a pCPU */
+	__u64 halted_ns;
+	__u64 switches;	      /* times that it was put on a pCPU */
+	__u64 preemptions;    /* switched out while runnable */
+	__u64 samples;	      /* of those, how often the guest's preempt count could be read */
+	__u64 preemptions_cs; /* of those, how often it was inside a critical section */
+	__u64 boosts;	      /* granted by the host's scheduler */
+
+	/* Written by whoever changes the hint. */
+	__u32 instant;
+	__u32 preempt_count; /* as last read, without the bit for rescheduling */
+	__u32 extended;	     /* set by the host's scheduler while a slice is extended */
+	__u32 wired;	     /* 1: may run on one pCPU only */
+
+	/* Written by the tick. */
+	__u64 link;	  /* the page's link word as last read */
+	__u64 util;	  /* of the guest's run queue, 0..1024 */
+	__u64 runnable;	  /* tasks */
+	__u64 guest_beat; /* heartbeat of the guest's scheduler */
+	__u64 wants;	  /* vCPUs */
+	__u32 gone;	  /* ENTRAIN_GONE_*: the pairing has ended by itself; nothing is written any more */
+	__u32 races;	  /* words left as they were since another CPU was writing them */
+};
+
+/* Why a pairing ended without the daemon. */
+enum entrain_gone {
+	ENTRAIN_GONE_NOT = 0,
+	ENTRAIN_GONE_WORD = 1,	 /* a host word was not what the host had written */
+	ENTRAIN_GONE_HEADER = 2, /* magic, cookie or boot id changed */
+	ENTRAIN_GONE_LINK = 3,	 /* the link word is no longer "paired" with our generation */
+};
+
+/* One VM: where its memory is, and how to find a preempt count that belongs to a task (arm64). */
+struct entrain_slot {
+	__u64 gpa, size, hva;
+};
+
+struct entrain_vm {
+	__u32 preempt_offset;
+	__u32 nr_slots;
+	__u64 linear_base, linear_size, linear_gpa;
+	struct entrain_slot slots[ENTRAIN_VM_SLOTS];
+};
+
+/* One pCPU. */
+struct entrain_pcpu {
+	__u32 idle;
+	__u32 domain;	/* CPUs that share a cache: the kernel looks for an idle CPU among them */
+	__u32 capacity; /* 0..1024, by the daemon */
+	__u32 perf;	/* 0..1024 by the daemon; 0 = ask the kernel */
+	__u32 slots[ENTRAIN_PCPU_SLOTS]; /* 1 + index of halted vCPUs that may run on this pCPU only */
+	/* Counters since start. */
+	__u64 switches;	 /* context switches of vCPUs */
+	__u64 idles;	 /* transitions to or from idle */
+	__u64 instants;	 /* instant bits changed by transitions */
+	__u64 wakeups;	 /* of vCPUs */
+	__u64 doorbells; /* rung, before rate limiting */
+};
+
+struct entrain_domain {
+	__s32 idle; /* idle pCPUs in it */
+	__u32 pad;
+	__u32 slots[ENTRAIN_DOMAIN_SLOTS]; /* 1 + index of halted vCPUs that ran here last */
+};
+
+/* Rare events, in the ring buffer. */
+enum entrain_event_kind {
+	ENTRAIN_EVENT_DOORBELL = 1, /* arg = guest-physical address that the guest named */
+	ENTRAIN_EVENT_EXIT = 2,	    /* a vCPU thread has ended */
+};
+
+struct entrain_event {
+	__u32 kind;
+	__s32 tid;
+	__s32 tgid;
+	__u32 pad;
+	__u64 arg;
+};
+
+/* Contexts of the programs that the daemon calls. */
+struct entrain_track_args {
+	__u32 index; /* the entry of `vcpus` that the daemon has filled */
+	__s32 tid;
+	__s32 error; /* out: 0 or negative errno */
+};
+
+struct entrain_link_args {
+	__u32 index;
+	__s32 error; /* out: 0, or -ENOENT when nothing is mapped */
+	__u64 expected;
+	__u64 wanted;
+	__u64 was; /* out: what the word held; the exchange happened if this is `expected` */
+};
+
+struct entrain_tick_args {
+	__u32 entries; /* entries of `vcpus` to visit */
+	__u32 paired;  /* out */
+	__u32 gone;    /* out: pairings that have ended */
+	__u32 pad;
+};
+
+/* What the discovery reports. */
+enum entrain_found_kind {
+	ENTRAIN_FOUND_VM = 1,	/* a = vCPUs created */
+	ENTRAIN_FOUND_VCPU = 2, /* a = struct kvm_vcpu, id = vcpu_id, tid */
+	ENTRAIN_FOUND_SLOT = 3, /* a = gpa, b = size, c = hva, id = flags */
+};
+
+struct entrain_found {
+	__u32 kind;
+	__s32 tgid;
+	__u64 kvm;
+	__u64 a, b, c;
+	__u32 id;
+	__s32 tid;
+};
+
+_Static_assert(sizeof(struct entrain_vcpu) == 192, "see interface.rs");
+_Static_assert(sizeof(struct entrain_vm) == 224, "see interface.rs");
+_Static_assert(sizeof(struct entrain_pcpu) == 72, "see interface.rs");
+_Static_assert(sizeof(struct entrain_domain) == 72, "see interface.rs");
+_Static_assert(sizeof(struct entrain_event) == 24, "see interface.rs");
+_Static_assert(sizeof(struct entrain_found) == 48, "see interface.rs");
+
+#endif /* ENTRAIN_HOST_INTERFACE_H */
