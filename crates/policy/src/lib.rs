@@ -3,4 +3,6 @@
 //! The headers under `include/` are the product; this crate compiles them natively so that property tests, fuzzing and
 //! micro-benchmarks reach the very text that runs in the kernel.
 
+pub mod entitle;
+pub mod guest;
 pub mod host;

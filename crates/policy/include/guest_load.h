@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Load in the guest, counted in the time that a vCPU really ran and scaled by what its pCPU can do: a vCPU that is
+ * stolen half of the time, or sits on a slow pCPU, is not half loaded.
+ *
+ * The shape is the kernel's PELT: a geometric mean with a half-life of 32 ms. It is kept on the scale 0..2^20, so that
+ * short periods do not round away; guest_util() gives it on the kernel's scale 0..1024.
+ */
+#ifndef ENTRAIN_GUEST_LOAD_H
+#define ENTRAIN_GUEST_LOAD_H
+
+#include "entrain.h"
+#include "policy.h"
+
+#define GUEST_LOAD_ONE (1024ULL * 1024)
+
+/* Periods of 1,024 us; 32 of them halve the past. */
+#define GUEST_LOAD_PERIOD_NS 1048576ULL
+
+/* Weight of the past after n periods, 2^(-n/32) in 1/65536; after 8 half-lives nothing is left. */
+ENTRAIN_POLICY entrain_u64 guest_load_decay(entrain_u64 periods)
+{
+	/* 2^(-i/32) for i = 0..31, in 1/65536 */
+	static const entrain_u32 table[32] = {
+		65536, 64132, 62757, 61413, 60097, 58809, 57549, 56316, 55109, 53928, 52773,
+		51642, 50535, 49452, 48393, 47356, 46341, 45348, 44376, 43425, 42495, 41584,
+		40693, 39821, 38968, 38133, 37316, 36516, 35734, 34968, 34219, 33486,
+	};
+
+	if (periods >= 256)
+		return 0;
+	return table[periods & 31] >> (periods >> 5);
+}
+
+/* Time of `ran` ns that the host did not take away: 0..ran. */
+ENTRAIN_POLICY entrain_u64 guest_real_time(entrain_u64 ran, entrain_u64 stolen)
+{
+	return stolen < ran ? ran - stolen : 0;
+}
+
+/*
+ * The mean after `elapsed` ns of which the vCPU really worked `worked` ns, at this capacity and performance level
+ * (1..1024 each). Stays within 0..GUEST_LOAD_ONE for every input.
+ */
+ENTRAIN_POLICY entrain_u64 guest_load_update(entrain_u64 load, entrain_u64 worked, entrain_u64 elapsed,
+					     entrain_u32 capacity, entrain_u32 perf)
+{
+	entrain_u64 keep, now, periods = (elapsed + GUEST_LOAD_PERIOD_NS / 2) / GUEST_LOAD_PERIOD_NS;
+
+	if (load > GUEST_LOAD_ONE)
+		load = GUEST_LOAD_ONE;
+	if (elapsed == 0 || periods == 0)
+		return load;
+	if (worked > elapsed)
+		worked = elapsed;
+	if (capacity > ENTRAIN_CAPACITY_SCALE)
+		capacity = ENTRAIN_CAPACITY_SCALE;
+	if (perf > ENTRAIN_CAPACITY_SCALE)
+		perf = ENTRAIN_CAPACITY_SCALE;
+	/* Without overflow: elapsed above 2^43 ns is two hours. */
+	now = elapsed >> 43 ? 0 : worked * GUEST_LOAD_ONE / elapsed;
+	now = now * capacity / ENTRAIN_CAPACITY_SCALE * perf / ENTRAIN_CAPACITY_SCALE;
+	keep = guest_load_decay(periods);
+	return (load * keep + now * (65536 - keep)) >> 16;
+}
+
+/* Utilisation, 0..1024. */
+ENTRAIN_POLICY entrain_u32 guest_util(entrain_u64 load)
+{
+	return (entrain_u32)(entrain_min(load, GUEST_LOAD_ONE) / 1024);
+}
+
+/* Running mean of a measured duration, an eighth of the new value at a time. */
+ENTRAIN_POLICY entrain_u64 guest_mean(entrain_u64 mean, entrain_u64 value)
+{
+	if (value > 10000000000ULL)
+		value = 10000000000ULL;
+	if (mean > 10000000000ULL)
+		mean = 10000000000ULL;
+	return mean - mean / 8 + value / 8;
+}
+
+/* Share of `stolen` in the time that was wanted, 1/1024. */
+ENTRAIN_POLICY entrain_u32 guest_stolen_share(entrain_u64 worked, entrain_u64 stolen)
+{
+	entrain_u64 wanted = worked + stolen;
+
+	if (wanted < stolen || wanted >> 50)
+		return 1024;
+	if (wanted == 0)
+		return 0;
+	return (entrain_u32)(stolen * 1024 / wanted);
+}
+
+#endif /* ENTRAIN_GUEST_LOAD_H */

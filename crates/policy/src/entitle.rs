@@ -1,0 +1,79 @@
+//! How much CPU time each VM of a host can have: native bindings of `entitle.h`.
+
+use std::os::raw::c_int;
+
+/// One VM; all amounts in 1/1024 pCPU.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Vm {
+    /// cgroup v2 weight, 1..=10000.
+    pub weight: u64,
+    /// What it would use now.
+    pub demand: u64,
+    /// The most it can use: its vCPUs, or its `cpu.max` when that is less.
+    pub ceiling: u64,
+    demand_before: u64,
+    weight_from: u64,
+}
+
+impl Vm {
+    /// A VM with these values, each clamped to its range.
+    pub fn new(weight: u64, demand: u64, ceiling: u64) -> Vm {
+        let mut vm = Vm { weight, demand, ceiling, ..Vm::default() };
+        ffi::entitle_n_clamp(&mut vm);
+        vm
+    }
+}
+
+/// What a VM gets; in 1/1024 pCPU.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Entitlement {
+    /// For what it wants now.
+    pub share: u64,
+    /// If it wanted all it can use: what the guest is told.
+    pub entitlement: u64,
+}
+
+mod ffi {
+    use super::*;
+    unsafe extern "C" {
+        pub(super) safe fn entitle_n_clamp(vm: &mut Vm);
+        pub(super) safe fn entitle_n_order(a: &Vm, b: &Vm) -> c_int;
+        pub(super) unsafe fn entitle_n_prepare(vms: *mut Vm, nr: u32);
+        pub(super) unsafe fn entitle_n_share(vms: *const Vm, nr: u32, own: u32, demand: u64, capacity: u64) -> u64;
+        pub(super) unsafe fn entitle_n_entitlement(vms: *const Vm, nr: u32, own: u32, capacity: u64) -> u64;
+        pub(super) safe fn entitle_n_demand(last: u64, runnable: u64, period: u64, wants: u32) -> u64;
+    }
+}
+
+/// Weighted max-min shares of `capacity` (1/1024 pCPU) among `vms`; the answers are in the order of `vms`.
+///
+/// O(n log n): a sort, and a binary search per VM.
+pub fn entitle(vms: &[Vm], capacity: u64) -> Vec<Entitlement> {
+    let mut order: Vec<usize> = (0..vms.len()).collect();
+    order.sort_by(|&a, &b| ffi::entitle_n_order(&vms[a], &vms[b]).cmp(&0));
+    let mut sorted: Vec<Vm> = order.iter().map(|&index| vms[index]).collect();
+    let nr = u32::try_from(sorted.len()).expect("fewer than 2^32 VMs");
+    // SAFETY: the pointer and the length are those of one vector, which nothing else refers to.
+    unsafe { ffi::entitle_n_prepare(sorted.as_mut_ptr(), nr) };
+
+    let mut answers = vec![Entitlement::default(); vms.len()];
+    for (position, &index) in order.iter().enumerate() {
+        // SAFETY: as above, read only; `position` is below `nr`.
+        answers[index] = unsafe {
+            Entitlement {
+                share: ffi::entitle_n_share(sorted.as_ptr(), nr, position as u32, sorted[position].demand, capacity),
+                entitlement: ffi::entitle_n_entitlement(sorted.as_ptr(), nr, position as u32, capacity),
+            }
+        };
+    }
+    answers
+}
+
+/// A VM's demand after a period, in 1/1024 pCPU, from the last one and what happened in it.
+///
+/// `runnable`: ns that its vCPUs ran or waited for a pCPU; `period`: ns; `wants`: vCPUs that a cooperating guest asks
+/// for, 0 for others.
+pub fn demand(last: u64, runnable: u64, period: u64, wants: u32) -> u64 {
+    ffi::entitle_n_demand(last, runnable, period, wants)
+}

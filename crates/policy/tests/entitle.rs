@@ -1,0 +1,103 @@
+//! Entitlement: the textbook properties of weighted max-min fairness, checked against the plain iteration.
+
+use entrain_policy::entitle::{Entitlement, Vm, demand, entitle};
+use proptest::prelude::*;
+
+fn vms() -> impl Strategy<Value = Vec<Vm>> {
+    let vm = (1u64..=10_000, 0u64..=16 * 1024, 0u64..=16 * 1024)
+        .prop_map(|(weight, demand, ceiling)| Vm::new(weight, demand, ceiling));
+    prop::collection::vec(vm, 1..24)
+}
+
+/// Progressive filling as the textbook has it: satisfy whoever wants less than its part, share the rest, repeat.
+fn filling(vms: &[Vm], capacity: u64) -> Vec<f64> {
+    let mut shares = vec![None; vms.len()];
+    loop {
+        let left = capacity as f64 - shares.iter().flatten().sum::<f64>();
+        let weight: f64 =
+            vms.iter().zip(&shares).filter(|(_, share)| share.is_none()).map(|(vm, _)| vm.weight as f64).sum();
+        let mut met = false;
+        for (vm, share) in vms.iter().zip(&mut shares) {
+            if share.is_none() && vm.demand as f64 <= left.max(0.0) * vm.weight as f64 / weight {
+                *share = Some(vm.demand as f64);
+                met = true;
+            }
+        }
+        if !met {
+            return vms
+                .iter()
+                .zip(&shares)
+                .map(|(vm, share)| share.unwrap_or(left.max(0.0) * vm.weight as f64 / weight))
+                .collect();
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn shares_are_those_of_progressive_filling(vms in vms(), capacity in 0u64..64 * 1024) {
+        let expected = filling(&vms, capacity);
+        let got = entitle(&vms, capacity);
+        for (got, expected) in got.iter().zip(&expected) {
+            prop_assert!((got.share as f64 - expected).abs() <= 1.0, "{got:?} for {expected}");
+        }
+        prop_assert!(got.iter().map(|got| got.share).sum::<u64>() <= capacity);
+    }
+
+    #[test]
+    fn an_entitlement_is_the_share_of_one_that_wants_all(vms in vms(), capacity in 0u64..64 * 1024) {
+        let got = entitle(&vms, capacity);
+        let weights: u64 = vms.iter().map(|vm| vm.weight).sum();
+        for (index, vm) in vms.iter().enumerate() {
+            let mut greedy = vms.clone();
+            greedy[index] = Vm::new(vm.weight, vm.ceiling, vm.ceiling);
+            let Entitlement { share, entitlement } = got[index];
+            prop_assert_eq!(entitle(&greedy, capacity)[index].share, entitlement);
+            prop_assert!(share <= entitlement && entitlement <= vm.ceiling);
+            // Nobody can push it below its part by weight.
+            prop_assert!(entitlement >= (capacity * vm.weight / weights).min(vm.ceiling));
+        }
+    }
+
+    #[test]
+    fn a_neighbour_that_wants_more_never_helps(vms in vms(), capacity in 0u64..64 * 1024, more in 1u64..4096) {
+        let before = entitle(&vms, capacity);
+        let mut greedier = vms.clone();
+        greedier[0] = Vm::new(vms[0].weight, vms[0].demand + more, vms[0].ceiling);
+        let after = entitle(&greedier, capacity);
+        for index in 1..vms.len() {
+            prop_assert!(after[index].entitlement <= before[index].entitlement);
+        }
+    }
+
+    #[test]
+    fn demand_rises_at_once_and_falls_to_nothing(last: u64, runnable: u64, period: u64, wants: u32) {
+        let now = demand(last, runnable, period, wants);
+        prop_assert!(now <= 256 * 1024);
+        prop_assert!(now >= (u64::from(wants) * 1024).min(256 * 1024));
+        let mut falling = now;
+        for _ in 0..20 {
+            falling = demand(falling, 0, 4_000_000, 0);
+        }
+        prop_assert_eq!(falling, 0);
+    }
+}
+
+#[test]
+fn two_guests_of_four_vcpus_on_two_pcpus() {
+    let both = [Vm::new(100, 4096, 4096), Vm::new(100, 4096, 4096)];
+    assert!(entitle(&both, 2048).iter().all(|got| got.entitlement == 1024 && got.share == 1024));
+    // The other is idle: one may have the whole host, the other is still told that half is its own.
+    let one = [Vm::new(100, 4096, 4096), Vm::new(100, 0, 4096)];
+    let got = entitle(&one, 2048);
+    assert_eq!((got[0].entitlement, got[0].share), (2048, 2048));
+    assert_eq!((got[1].entitlement, got[1].share), (1024, 0));
+    // Double weight, double share.
+    let weighted = [Vm::new(200, 4096, 4096), Vm::new(100, 4096, 4096)];
+    assert_eq!(entitle(&weighted, 3072).iter().map(|got| got.entitlement).collect::<Vec<_>>(), [2048, 1024]);
+}
+
+#[test]
+fn no_vms_no_answers() {
+    assert!(entitle(&[], 2048).is_empty());
+}

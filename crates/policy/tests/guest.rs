@@ -1,0 +1,290 @@
+//! The guest's decisions: bounds under whatever the host writes, order, stability.
+
+use entrain_policy::guest::*;
+use proptest::prelude::*;
+
+const MS: u64 = 1_000_000;
+
+fn candidate() -> impl Strategy<Value = Candidate> {
+    (
+        (any::<u64>(), any::<u64>(), any::<u64>()),
+        (any::<bool>(), any::<bool>(), any::<u32>(), any::<u64>(), any::<u64>(), any::<u32>(), any::<u32>()),
+    )
+        .prop_map(|((features, state, instant), (idle, previous, queued, burst, host_wait, capacity, stolen))| {
+            Candidate {
+                view: vcpu_view(features, state, instant),
+                parked: 0,
+                idle: idle.into(),
+                previous: previous.into(),
+                queued,
+                burst,
+                host_wait,
+                capacity,
+                stolen,
+            }
+        })
+}
+
+fn halted(instant: bool) -> Candidate {
+    Candidate {
+        view: VcpuView { state: state::HALTED, instant: instant.into(), ..VcpuView::default() },
+        idle: 1,
+        capacity: 1024,
+        ..Candidate::default()
+    }
+}
+
+fn running(queued: u32, burst: u64) -> Candidate {
+    Candidate {
+        view: VcpuView { state: state::RUNNING, ..VcpuView::default() },
+        queued,
+        burst,
+        capacity: 1024,
+        ..Candidate::default()
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_view_is_always_one_of_the_known_states(features: u64, state: u64, instant: u64) {
+        let view = vcpu_view(features, state, instant);
+        prop_assert!(view.state <= state::PREEMPTED);
+        prop_assert!(view.instant <= 1 && view.extended <= 1 && view.pcpu <= 0xffff);
+        prop_assert!(view.instant == 0 || matches!(view.state, state::RUNNING | state::HALTED));
+        // Without the feature nothing is believed.
+        prop_assert_eq!(vcpu_view(features & !(1 << 3), state, instant), VcpuView::default());
+    }
+
+    #[test]
+    fn scales_and_entitlements_stay_in_range(features: u64, value: u64, nr in 1u32..=256) {
+        prop_assert!((1..=1024).contains(&scale(features, value)));
+        if let Some(entitled) = entitlement(features, value, nr) {
+            prop_assert!(entitled <= u64::from(nr) * 1024);
+        }
+    }
+
+    #[test]
+    fn a_silent_host_expires_after_a_second(start in 1u64..1 << 60, beat in 1u64..1 << 48, gap in 0u64..10_000 * MS) {
+        let mut heartbeat = Heartbeat::default();
+        prop_assert!(host_alive(&mut heartbeat, beat, start));
+        // The same beat again, however often it is read, does not make the host younger.
+        for step in 1..=4 {
+            let now = start + gap * step / 4;
+            prop_assert_eq!(host_alive(&mut heartbeat, beat, now), now - start < 1000 * MS);
+        }
+        prop_assert!(host_alive(&mut heartbeat, beat ^ 1 | 2, start + gap) || beat ^ 1 | 2 == beat);
+    }
+
+    #[test]
+    fn a_price_is_finite_and_monotone(c in candidate(), util in 0u32..=2048, more in 1u64..1 << 40) {
+        let price = wake_price(&c, util);
+        prop_assert!(price < 1024 * 200 * 1000 * MS);
+        let longer = Candidate { queued: c.queued.saturating_add(more as u32 & 0xff), ..c };
+        prop_assert!(wake_price(&longer, util) >= price);
+        let burstier = Candidate { burst: c.burst.saturating_add(more), ..c };
+        prop_assert!(wake_price(&burstier, util) >= price);
+        let faster = Candidate { capacity: c.capacity.saturating_add(more as u32 & 0x3ff), ..c };
+        prop_assert!(wake_price(&faster, util) <= price);
+        let here = Candidate { previous: 1, ..c };
+        prop_assert!(wake_price(&here, util) <= price);
+        if c.view.state == state::HALTED {
+            let sure = Candidate { view: VcpuView { instant: 1, ..c.view }, ..c };
+            prop_assert!(wake_price(&sure, util) <= price);
+        }
+        prop_assert_eq!(wake_price(&Candidate { parked: 1, ..c }, util), PRICE_NEVER);
+        let parked = Candidate { parked: 1, ..c };
+        prop_assert!(!wake_direct(&parked));
+    }
+
+    #[test]
+    fn nothing_waits_for_a_free_vcpu(victim_state in 0u32..=8, parked: bool, idle: bool, own: u64, head: u64) {
+        let takeover = Takeover {
+            victim_state,
+            victim_parked: parked.into(),
+            victim_idle: idle.into(),
+            own_vtime: own,
+            head_vtime: head,
+            ..Takeover::default()
+        };
+        prop_assert!(take_over(&takeover));
+    }
+
+    #[test]
+    fn what_waits_behind_a_preempted_vcpu_needs_no_advantage(own: u64, ahead in 1u64..1 << 62, slice: u64) {
+        let mut takeover = Takeover {
+            victim_state: state::PREEMPTED,
+            own_work: 1,
+            own_vtime: own,
+            head_vtime: own.wrapping_sub(ahead),
+            slice,
+            ..Takeover::default()
+        };
+        prop_assert!(take_over(&takeover));
+        // Older work of one's own is never left for it.
+        takeover.head_vtime = own.wrapping_add(ahead);
+        prop_assert!(!take_over(&takeover));
+    }
+
+    #[test]
+    fn load_stays_on_its_scale(load: u64, worked: u64, elapsed: u64, capacity: u32, perf: u32) {
+        prop_assert!(load_update(load, worked, elapsed, capacity, perf) <= 1024 * 1024);
+        prop_assert!(util(load) <= 1024);
+        prop_assert!(stolen_share(worked, elapsed) <= 1024);
+        prop_assert!(real_time(worked, elapsed) <= worked);
+        prop_assert!(mean(load, worked) <= 10_000_000_000);
+    }
+
+    #[test]
+    fn load_settles_at_what_is_worked(share in 0u64..=1024, capacity in 1u32..=1024) {
+        let mut load = 0;
+        for _ in 0..200 {
+            load = load_update(load, share * 4 * MS / 1024, 4 * MS, capacity, 1024);
+        }
+        let expected = share * u64::from(capacity);
+        prop_assert!(load <= expected + 1024 && load + 2048 >= expected, "{} for {}", load, expected);
+    }
+
+    #[test]
+    fn the_controller_keeps_within_bounds_whatever_it_is_told(
+        inputs in prop::collection::vec(
+            (0u64..2000 * MS, any::<u32>(), any::<u32>(), any::<i64>(), any::<u64>(), any::<u64>()), 1..200),
+        nr_vcpus in 1u32..=256,
+    ) {
+        let mut vcpud = Vcpud::default();
+        let mut now = 1;
+        for (step, floor, wants, entitlement, ran, stolen) in inputs {
+            now += step;
+            let keep = vcpud.step(&VcpudInput { now, nr_vcpus, floor, wants, entitlement, ran, stolen });
+            prop_assert!(keep >= floor.clamp(1, nr_vcpus) && keep <= nr_vcpus);
+        }
+    }
+
+    #[test]
+    fn a_steady_entitlement_is_reached_and_kept(entitlement in 0i64..=16 * 1024, nr_vcpus in 1u32..=16) {
+        let mut vcpud = Vcpud::default();
+        let mut keeps = vec![];
+        for tick in 1..200 {
+            keeps.push(vcpud.step(&entitled(tick * MS, nr_vcpus, entitlement)));
+        }
+        let last = u64::from(*keeps.last().unwrap());
+        prop_assert!(keeps[50..].iter().all(|&keep| u64::from(keep) == last));
+        // Never a vCPU for which less than a sixteenth of a pCPU is left, never one too few by more than that.
+        let entitlement = (entitlement as u64).min(u64::from(nr_vcpus) * 1024);
+        prop_assert!(last == 1 || entitlement > (last - 1) * 1024 + 64);
+        prop_assert!(entitlement <= last * 1024 + 192);
+    }
+
+    #[test]
+    fn an_entitlement_that_trembles_does_not_flap(
+        whole in 1i64..=8, noise in prop::collection::vec(-60i64..=60, 400),
+    ) {
+        let mut vcpud = Vcpud::default();
+        let keeps: Vec<u32> = noise.iter().zip(1..)
+            .map(|(noise, tick)| vcpud.step(&entitled(tick * MS, 8, whole * 1024 + noise)))
+            .collect();
+        let changes = keeps.windows(2).filter(|pair| pair[0] != pair[1]).count();
+        prop_assert!(changes <= 1, "{changes} changes: {keeps:?}");
+        prop_assert_eq!(i64::from(*keeps.last().unwrap()), whole);
+    }
+
+    #[test]
+    fn changes_are_rare_whatever_the_entitlement_does(
+        entitlements in prop::collection::vec(0i64..8 * 1024, 1000),
+    ) {
+        let mut vcpud = Vcpud::default();
+        let mut shrinks = vec![];
+        let mut last = 8;
+        for (entitlement, tick) in entitlements.into_iter().zip(1..) {
+            let keep = vcpud.step(&entitled(tick * MS, 8, entitlement));
+            if keep < last {
+                shrinks.push(tick);
+            }
+            last = keep;
+        }
+        prop_assert!(shrinks.windows(2).all(|pair| pair[1] - pair[0] >= 8));
+    }
+
+    #[test]
+    fn pinned_vcpus_are_kept_and_the_rest_filled_up(pinned in prop::collection::vec(any::<bool>(), 1..=256), keep in 1u32..=256) {
+        let kept = vcpud_kept(&pinned, keep);
+        let count = |list: &[bool]| list.iter().filter(|&&set| set).count() as u32;
+        prop_assert!(pinned.iter().zip(&kept).all(|(&pinned, &kept)| kept || !pinned));
+        prop_assert_eq!(count(&kept), keep.min(pinned.len() as u32).max(count(&pinned)));
+    }
+
+    #[test]
+    fn slices_shrink_with_the_queue_and_end_at_the_floor(waiting in 0u32..100_000) {
+        prop_assert!(slice(waiting) >= slice(waiting + 1));
+        prop_assert!(slice(waiting) >= MS);
+    }
+}
+
+fn entitled(now: u64, nr_vcpus: u32, entitlement: i64) -> VcpudInput {
+    VcpudInput { now, nr_vcpus, floor: 0, wants: nr_vcpus, entitlement, ran: 0, stolen: 0 }
+}
+
+#[test]
+fn an_instant_vcpu_beats_every_queue_and_a_short_queue_beats_a_busy_pcpu() {
+    let instant = wake_price(&halted(true), 0);
+    let busy = wake_price(&halted(false), 0);
+    assert!(instant < wake_price(&running(0, 200_000), 0));
+    assert!(wake_price(&running(1, 200_000), 0) < busy, "0.4 ms in a queue against 3 ms at the host");
+    assert!(wake_price(&running(2, 4 * MS), 0) > busy, "12 ms in a queue against 3 ms at the host");
+    // The previous one of two equals, but not a previous one that is busy.
+    let previous = Candidate { previous: 1, ..halted(true) };
+    assert!(wake_price(&previous, 0) < instant);
+    assert!(wake_price(&Candidate { previous: 1, ..running(0, MS) }, 0) > instant);
+}
+
+#[test]
+fn a_big_task_prefers_the_faster_pcpu_and_a_small_one_its_cache() {
+    let slow_previous = Candidate { previous: 1, capacity: 400, ..halted(true) };
+    let fast = halted(true);
+    assert!(wake_price(&fast, 800) < wake_price(&slow_previous, 800));
+    assert!(wake_price(&fast, 100) > wake_price(&slow_previous, 100));
+}
+
+#[test]
+fn a_neighbour_that_leaves_is_noticed_at_the_first_step() {
+    let mut vcpud = Vcpud::default();
+    for tick in 1..100 {
+        vcpud.step(&entitled(tick * MS, 4, 1024));
+    }
+    assert_eq!(vcpud.keep, 1);
+    assert_eq!(vcpud.step(&entitled(100 * MS, 4, 4096)), 4);
+    // And its return after the hold, not before.
+    let back: Vec<u32> = (101..112).map(|tick| vcpud.step(&entitled(tick * MS, 4, 1024))).collect();
+    assert_eq!(back.iter().position(|&keep| keep == 1), Some(8));
+}
+
+/// A guest of four busy vCPUs on a host that gives it `pcpus(t)`: what it runs is what it gets, the rest is steal.
+fn on_a_silent_host(pcpus: impl Fn(u64) -> f64, milliseconds: u64) -> Vec<u32> {
+    let mut vcpud = Vcpud::default();
+    let mut keep = 4;
+    (1..=milliseconds)
+        .step_by(4)
+        .map(|t| {
+            let ran = (pcpus(t).min(f64::from(keep)) * 4e6) as u64;
+            let stolen = u64::from(keep) * 4 * MS - ran;
+            let input = VcpudInput { now: t * MS, nr_vcpus: 4, floor: 0, wants: 8, entitlement: -1, ran, stolen };
+            keep = vcpud.step(&input);
+            keep
+        })
+        .collect()
+}
+
+#[test]
+fn without_a_host_it_shrinks_to_what_it_gets_and_probes_ever_more_seldom() {
+    let keeps = on_a_silent_host(|_| 1.0, 4000);
+    assert!(keeps[10..].iter().all(|&keep| keep <= 2), "{keeps:?}");
+    let wrong = |part: &[u32]| part.iter().filter(|&&keep| keep > 1).count();
+    let (first, second) = keeps[10..].split_at(keeps.len() / 2);
+    assert!(wrong(second) * 2 < wrong(first).max(1) + 16, "{} then {}", wrong(first), wrong(second));
+    assert!(wrong(second) * 20 < second.len() * 2, "more than a tenth of the time one vCPU too many");
+}
+
+#[test]
+fn without_a_host_it_grows_back_when_steal_ends() {
+    let keeps = on_a_silent_host(|t| if t < 1000 { 1.0 } else { 4.0 }, 4000);
+    assert_eq!(*keeps.last().unwrap(), 4, "{keeps:?}");
+}
