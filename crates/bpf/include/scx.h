@@ -28,6 +28,7 @@ struct cgroup {
 
 struct scx_cgroup_init_args {
 	__u32 weight; /* 1..10000 */
+	__u64 bw_quota_us;
 };
 
 struct scx_exit_info {
@@ -73,6 +74,7 @@ struct sched_ext_ops {
 	void (*cgroup_exit)(struct cgroup *cgrp);
 	void (*cgroup_move)(struct task_struct *p, struct cgroup *from, struct cgroup *to);
 	void (*cgroup_set_weight)(struct cgroup *cgrp, __u32 weight);
+	void (*cgroup_set_bandwidth)(struct cgroup *cgrp, __u64 period_us, __u64 quota_us, __u64 burst_us);
 	__s32 (*init)(void);
 	void (*exit)(struct scx_exit_info *info);
 	__u32 dispatch_max_batch;
@@ -113,6 +115,7 @@ enum scx_ops_flags {
 	SCX_OPS_ENQ_EXITING = 1 << 2,
 	SCX_OPS_SWITCH_PARTIAL = 1 << 3,
 	SCX_OPS_ENQ_MIGRATION_DISABLED = 1 << 4,
+	SCX_OPS_TID_TO_TASK = 1 << 8,
 };
 
 enum scx_ent_flags {
@@ -127,6 +130,16 @@ enum scx_ent_flags {
 #define SCX_DSQ_LOCAL	 ((1ULL << 63) | 2)
 #define SCX_DSQ_LOCAL_ON ((1ULL << 63) | (1ULL << 62))
 
+struct bpf_iter_scx_dsq {
+	__u64 opaque[6];
+};
+
+extern int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *it, __u64 dsq_id, __u64 flags) __ksym;
+extern struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *it) __ksym;
+extern void bpf_iter_scx_dsq_destroy(struct bpf_iter_scx_dsq *it) __ksym;
+extern bool scx_bpf_dsq_move(struct bpf_iter_scx_dsq *it, struct task_struct *p, __u64 dsq_id, __u64 enq_flags) __ksym;
+extern struct task_struct *scx_bpf_tid_to_task(__u64 tid) __ksym;
+extern __s32 scx_bpf_select_cpu_dfl(struct task_struct *p, __s32 prev_cpu, __u64 wake_flags, bool *is_idle) __ksym;
 extern __s32 scx_bpf_create_dsq(__u64 dsq_id, __s32 node) __ksym;
 extern void scx_bpf_dsq_insert(struct task_struct *p, __u64 dsq_id, __u64 slice, __u64 enq_flags) __ksym;
 extern bool __scx_bpf_dsq_insert_vtime(struct task_struct *p, struct scx_bpf_dsq_insert_vtime_args *args) __ksym __weak;
@@ -148,6 +161,7 @@ extern void scx_bpf_put_idle_cpumask(const struct cpumask *cpumask) __ksym;
 extern void scx_bpf_cpuperf_set(__s32 cpu, __u32 perf) __ksym __weak;
 extern __u32 scx_bpf_cpuperf_cap(__s32 cpu) __ksym __weak;
 extern __u64 scx_bpf_now(void) __ksym __weak;
+extern void scx_bpf_exit_bstr(__s64 exit_code, char *fmt, unsigned long long *data, __u32 data_len) __ksym;
 extern void scx_bpf_error_bstr(char *fmt, unsigned long long *data, __u32 data_len) __ksym;
 extern struct cgroup *scx_bpf_task_cgroup(struct task_struct *p) __ksym __weak;
 
@@ -166,6 +180,14 @@ extern bool bpf_cpumask_test_cpu(__u32 cpu, const struct cpumask *cpumask) __ksy
 		static char ___fmt[] = text;                                                                           \
 		unsigned long long ___param[1] = {};                                                                   \
 		scx_bpf_error_bstr(___fmt, ___param, sizeof(___param));                                                \
+	})
+
+/* Leaves the scheduler in good order, with a code and a message. */
+#define scx_exit(code, text)                                                                                           \
+	({                                                                                                             \
+		static char ___fmt[] = text;                                                                           \
+		unsigned long long ___param[1] = {};                                                                   \
+		scx_bpf_exit_bstr(code, ___fmt, ___param, sizeof(___param));                                           \
 	})
 
 /* scx_bpf_dsq_insert_vtime() by whichever name the kernel has it. */

@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A scheduler for KVM hosts. Fair by virtual time for every task of the host; for vCPUs it knows what the guest does:
+ * it does not take a CPU in the middle of a critical section, follows KVM's directed yields where they help, and lets
+ * siblings that depend on one another run together. Each decision stands in a header of crates/policy.
+ */
+#include "scx.h"
+#include "sched_interface.h"
+#include "sched_state.h"
+#include "sched_guest.h"
+#include "sched_cgroup.h"
+#include "sched_queue.h"
+#include "sched_preempt.h"
+#include "sched_yield.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+#define RUNTIME_INF   (~0ULL)
+#define NUMA_NO_NODE  (-1)
+#define CLOCK_MONOTONIC 1
+#define EOPNOTSUPP    95
+#define ENOMEM	      12
+
+/* Why the scheduler ended; read by the daemon. */
+struct {
+	__s64 code;
+	__s32 kind;
+	__s32 ended;
+	char reason[128];
+	char message[512];
+} sched_exit = {};
+
+__s32 SCX_OP(host_select_cpu, struct task_struct *p, __s32 prev_cpu, __u64 wake_flags)
+{
+	bool idle = false;
+	__s32 cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
+	struct task_ctx *t;
+
+	if (!idle)
+		return cpu;
+	t = task_ctx(p);
+	if (t) {
+		struct cpu_ctx *c = cpu_ctx(cpu);
+
+		t->place = PLACE_LOCAL;
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_now(t, c ? c->llc : 0), 0);
+	}
+	return cpu;
+}
+
+void SCX_OP(host_enqueue, struct task_struct *p, __u64 enq_flags)
+{
+	struct task_ctx *t = task_ctx(p);
+	__u64 now = scx_bpf_now(), vtime;
+	struct queue_ctx *q;
+	struct cpu_ctx *c;
+	__s32 cpu;
+
+	if (!t) {
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_min_ns, enq_flags);
+		return;
+	}
+	cpu = scx_bpf_task_cpu(p);
+	c = cpu_ctx(cpu);
+	t->llc = c ? c->llc : 0;
+	t->cpu = cpu;
+	q = queue_of(t->llc);
+
+	t->pub.vtime = entrain_wake_vtime(t->pub.vtime, q->vtime, credit_ns, debt_ns);
+	vtime = t->pub.vtime;
+	if (t->front == 1) {
+		vtime = q->vtime - 2 * credit_ns;
+		COUNT(t, fronted, 1);
+	}
+	queue_task(p, t, vtime, enq_flags);
+
+	/* Not through select_cpu (bound to one CPU, or put back): an idle CPU may still be there for it. */
+	if (p->nr_cpus_allowed == 1 || p->migration_disabled) {
+		if (scx_bpf_test_and_clear_cpu_idle(cpu)) {
+			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+			return;
+		}
+	} else if (!(enq_flags & SCX_ENQ(CPU_SELECTED))) {
+		__s32 idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+
+		if (idle >= 0) {
+			scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
+			return;
+		}
+	}
+	if (use_wake_preempt && (enq_flags & SCX_ENQ(WAKEUP)))
+		preempt_for(p, t, vtime, cpu, now);
+}
+
+void SCX_OP(host_dispatch, __s32 cpu, struct task_struct *prev)
+{
+	struct cpu_ctx *c = cpu_ctx(cpu);
+	__u64 now = scx_bpf_now();
+	struct task_ctx *t;
+
+	if (!c)
+		return;
+	if (take_next(c, cpu, now))
+		return;
+	if (prev && (prev->scx.flags & SCX_TASK_QUEUED)) {
+		t = task_ctx(prev);
+		if (t && t->pub.vcpu && t->started && may_stay(prev, t, c, cpu, now))
+			return;
+	}
+	if (take_first(c, cpu, prev, now))
+		return;
+	if (nr_llcs > 1 && !(prev && (prev->scx.flags & SCX_TASK_QUEUED)) && take_elsewhere(c))
+		return;
+	/* Nobody waits: whoever ran goes on, with a slice by the load of now. */
+	if (prev && (prev->scx.flags & SCX_TASK_QUEUED)) {
+		t = task_ctx(prev);
+		if (t)
+			scx_bpf_task_set_slice(prev, slice_now(t, c->llc));
+	}
+}
+
+void SCX_OP(host_runnable, struct task_struct *p, __u64 enq_flags)
+{
+	struct task_ctx *t = task_ctx(p);
+
+	if (!t)
+		return;
+	task_activate(p, t);
+	t->waiting = scx_bpf_now();
+	if (enq_flags & SCX_ENQ(WAKEUP))
+		COUNT(t, wakeups, 1);
+}
+
+void SCX_OP(host_quiescent, struct task_struct *p, __u64 deq_flags)
+{
+	struct task_ctx *t = task_ctx(p);
+
+	if (!t)
+		return;
+	task_deactivate(p, t);
+	t->waiting = 0;
+	t->place = PLACE_NONE;
+}
+
+void SCX_OP(host_running, struct task_struct *p)
+{
+	__s32 cpu = scx_bpf_task_cpu(p);
+	struct task_ctx *t = task_ctx(p);
+	struct cpu_ctx *c = cpu_ctx(cpu);
+	__u64 now = scx_bpf_now();
+	struct queue_ctx *q;
+	struct vm_ctx *vm;
+
+	if (!t || !c)
+		return;
+	if (t->waiting)
+		COUNT(t, waited, entrain_sub(now, t->waiting));
+	t->waiting = 0;
+	t->started = now;
+	t->place = PLACE_NONE;
+	t->boosted = 0;
+	t->front = t->front == 1 ? 2 : 0; /* 2: has been at the front, not again at once */
+	t->share = task_share(p, now);
+	COUNT(t, switches, 1);
+
+	c->vtime = t->pub.vtime;
+	c->share = t->share;
+	c->granted = 0;
+	c->leave = 0;
+	c->tgid = t->pub.vcpu ? t->pub.tgid : 0;
+	c->started = now;
+	q = queue_of(c->llc);
+	if (entrain_before(q->vtime, t->pub.vtime))
+		q->vtime = t->pub.vtime;
+	vm = vm_of(t);
+	if (vm)
+		__sync_fetch_and_add(&vm->running, 1);
+	scx_bpf_task_set_slice(p, slice_now(t, c->llc));
+}
+
+void SCX_OP(host_stopping, struct task_struct *p, bool runnable)
+{
+	__s32 cpu = scx_bpf_task_cpu(p);
+	struct task_ctx *t = task_ctx(p);
+	struct cpu_ctx *c = cpu_ctx(cpu);
+	__u64 now = scx_bpf_now(), ran;
+	struct vm_ctx *vm;
+
+	if (!t || !c || !t->started)
+		return;
+	ran = entrain_sub(now, t->started);
+	t->started = 0;
+	t->pub.vtime += entrain_charge_share(ran, t->share);
+	COUNT(t, ran, ran);
+	vm = vm_of(t);
+	if (vm)
+		__sync_fetch_and_add(&vm->running, -1);
+	if (c->granted) {
+		struct entrain_extend_limits limits = extend_limits();
+
+		entrain_extend_return(&t->extend, &limits, entrain_sub(c->granted, now));
+	}
+	c->granted = 0;
+	c->started = 0;
+	c->tgid = 0;
+
+	meet_vcpu(p, t);
+	if (!runnable) {
+		t->level = ENTRAIN_CRITICAL_UNKNOWN;
+		t->front = 0;
+		return;
+	}
+	t->waiting = now;
+	if (!t->pub.vcpu)
+		return;
+	t->level = channel_critical(p, t->kvm_vcpu);
+	COUNT(t, preemptions, 1);
+	if (entrain_critical_holds(t->level)) {
+		COUNT(t, preemptions_held, 1);
+		/* One that gave up the CPU itself, to wait for a sibling, has no claim to the front. */
+		t->front = use_front && !t->front && !c->next;
+	} else {
+		t->front = 0;
+	}
+}
+
+bool SCX_OP(host_yield, struct task_struct *from, struct task_struct *to)
+{
+	struct task_ctx *f = task_ctx(from);
+
+	if (!f)
+		return false;
+	if (!to) {
+		scx_bpf_task_set_slice(from, 0);
+		return false;
+	}
+	return use_yield && yield_directed(from, f, to);
+}
+
+__s32 SCX_OP(host_init_task, struct task_struct *p, struct scx_init_task_args *args)
+{
+	struct task_ctx *t = bpf_task_storage_get(&sched_tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!t)
+		return -ENOMEM;
+	t->pub.vtime = queue_of(0)->vtime;
+	return 0;
+}
+
+void SCX_OP(host_enable, struct task_struct *p)
+{
+	struct task_ctx *t = task_ctx(p);
+
+	if (t)
+		t->pub.vtime = queue_of(t->llc)->vtime;
+}
+
+void SCX_OP(host_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
+{
+	struct task_ctx *t = task_ctx(p);
+
+	if (t)
+		forget_vcpu(t);
+}
+
+__s32 SCX_OP_SLEEPABLE(host_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args)
+{
+	struct cgroup_ctx *c;
+
+	if (args->bw_quota_us && args->bw_quota_us != RUNTIME_INF) {
+		scx_error("cpu.max is set on a cgroup: this scheduler does not enforce it, so it does not start");
+		return -EOPNOTSUPP;
+	}
+	c = bpf_cgrp_storage_get(&sched_cgroups, cgrp, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!c)
+		return -ENOMEM;
+	c->weight = entrain_weight_clamp(args->weight);
+	return 0;
+}
+
+void SCX_OP(host_cgroup_set_weight, struct cgroup *cgrp, __u32 weight)
+{
+	struct cgroup_ctx *c = bpf_cgrp_storage_get(&sched_cgroups, cgrp, 0, 0), *up;
+	__u64 before;
+	struct cgroup *parent;
+
+	if (!c)
+		return;
+	before = c->weight;
+	c->weight = entrain_weight_clamp(weight);
+	c->share = 0;
+	if (c->active <= 0 || cgrp->level < 2)
+		return;
+	parent = bpf_cgroup_ancestor(cgrp, cgrp->level - 1);
+	if (!parent)
+		return;
+	up = bpf_cgrp_storage_get(&sched_cgroups, parent, 0, 0);
+	if (up)
+		__sync_fetch_and_add(&up->active, (__s64)c->weight - (__s64)before);
+	bpf_cgroup_release(parent);
+}
+
+void SCX_OP(host_cgroup_set_bandwidth, struct cgroup *cgrp, __u64 period_us, __u64 quota_us,
+		    __u64 burst_us)
+{
+	if (quota_us && quota_us != RUNTIME_INF)
+		scx_exit(EOPNOTSUPP, "cpu.max was set on a cgroup: this scheduler does not enforce it and makes way");
+}
+
+__s32 SCX_OP_SLEEPABLE(host_init)
+{
+	__u32 i;
+	__s32 error;
+
+	bpf_for(i, 0, SCHED_MAX_CPUS)
+	{
+		struct recheck *r;
+		struct cpu_ctx *c;
+
+		if (i >= nr_cpus)
+			break;
+		error = scx_bpf_create_dsq(DSQ_CPU(i), NUMA_NO_NODE);
+		if (error)
+			return error;
+		r = bpf_map_lookup_elem(&sched_rechecks, &i);
+		if (!r)
+			return -ENOMEM;
+		bpf_timer_init(&r->timer, &sched_rechecks, CLOCK_MONOTONIC);
+		bpf_timer_set_callback(&r->timer, recheck);
+		c = cpu_ctx(i);
+		if (c)
+			__sync_fetch_and_add(&queue_of(c->llc)->cpus, 1);
+	}
+	bpf_for(i, 0, 64)
+	{
+		if (i >= nr_llcs)
+			break;
+		error = scx_bpf_create_dsq(DSQ_LLC(i), NUMA_NO_NODE);
+		if (error)
+			return error;
+	}
+	return 0;
+}
+
+void SCX_OP(host_exit, struct scx_exit_info *info)
+{
+	sched_exit.kind = info->kind;
+	sched_exit.code = info->exit_code;
+	bpf_probe_read_kernel_str(sched_exit.reason, sizeof(sched_exit.reason), info->reason);
+	bpf_probe_read_kernel_str(sched_exit.message, sizeof(sched_exit.message), info->msg);
+	WRITE_ONCE(sched_exit.ended, 1);
+}
+
+SEC(".struct_ops.link")
+struct sched_ext_ops entrain_ops = {
+	.select_cpu = (void *)host_select_cpu,
+	.enqueue = (void *)host_enqueue,
+	.dispatch = (void *)host_dispatch,
+	.runnable = (void *)host_runnable,
+	.quiescent = (void *)host_quiescent,
+	.running = (void *)host_running,
+	.stopping = (void *)host_stopping,
+	.yield = (void *)host_yield,
+	.init_task = (void *)host_init_task,
+	.exit_task = (void *)host_exit_task,
+	.enable = (void *)host_enable,
+	.cgroup_init = (void *)host_cgroup_init,
+	.cgroup_set_weight = (void *)host_cgroup_set_weight,
+	.cgroup_set_bandwidth = (void *)host_cgroup_set_bandwidth,
+	.init = (void *)host_init,
+	.exit = (void *)host_exit,
+	.flags = SCX_OPS_ENQ_EXITING | SCX_OPS_TID_TO_TASK,
+	.timeout_ms = 10000,
+	.name = "entrain",
+};

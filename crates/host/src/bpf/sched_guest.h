@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What the host knows of a vCPU's guest: whether a thread is a vCPU, and whether its guest is in a critical section. */
+#ifndef ENTRAIN_SCHED_GUEST_H
+#define ENTRAIN_SCHED_GUEST_H
+
+#include "sched_state.h"
+
+#define PF_KTHREAD 0x00200000
+
+/* arm64: the mode field and the interrupt mask of the guest's saved pstate. */
+#define PSTATE_MODE_MASK 0xfULL
+#define PSTATE_IRQ_MASK	 0x80ULL
+
+/* x86: AMD keeps the guest's privilege level and flags in memory; Intel's are behind vmread and out of BPF's reach. */
+#define X86_EFLAGS_IF 0x200ULL
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct vmcb_save_area {
+	__u8 cpl;
+	__u64 rflags;
+};
+
+struct vmcb {
+	struct vmcb_save_area save;
+};
+
+struct vcpu_svm {
+	struct kvm_vcpu vcpu;
+	struct vmcb *vmcb;
+};
+
+struct kvm_vcpu_arch___x86 {
+	bool preempted_in_kernel;
+};
+
+struct kvm_vcpu___x86 {
+	struct kvm_vcpu_arch___x86 arch;
+};
+
+#pragma clang attribute pop
+
+/*
+ * The struct kvm_vcpu of a thread inside KVM_RUN, 0 for any other: KVM alone uses preempt notifiers, and a thread has
+ * its vCPU's registered from vcpu_load() to vcpu_put(). An address for probes, never followed directly.
+ */
+static __always_inline __u64 kvm_vcpu_of(struct task_struct *p)
+{
+	__u64 link;
+
+	if (!bpf_core_field_exists(struct kvm_vcpu, preempt_notifier))
+		return 0;
+	link = (__u64)BPF_CORE_READ(p, preempt_notifiers.first);
+	if (!link)
+		return 0;
+	return link - bpf_core_field_offset(struct kvm_vcpu, preempt_notifier) -
+	       bpf_core_field_offset(struct preempt_notifier, link);
+}
+
+static __always_inline __u32 kvm_level(__u64 vcpu)
+{
+	if (bpf_core_field_exists(struct kvm_cpu_context, regs)) {
+		__u64 pstate = BPF_CORE_READ((struct kvm_vcpu *)vcpu, arch.ctxt.regs.pstate);
+
+		if (!(pstate & PSTATE_MODE_MASK))
+			return ENTRAIN_CRITICAL_USER;
+		return pstate & PSTATE_IRQ_MASK ? ENTRAIN_CRITICAL_MASKED : ENTRAIN_CRITICAL_KERNEL;
+	}
+	if (bpf_core_type_exists(struct vcpu_svm)) {
+		struct vcpu_svm *svm = (void *)vcpu;
+		struct vmcb *vmcb = BPF_CORE_READ(svm, vmcb);
+
+		if (!BPF_CORE_READ(vmcb, save.cpl))
+			return BPF_CORE_READ(vmcb, save.rflags) & X86_EFLAGS_IF ? ENTRAIN_CRITICAL_KERNEL :
+										  ENTRAIN_CRITICAL_MASKED;
+		return ENTRAIN_CRITICAL_USER;
+	}
+	return ENTRAIN_CRITICAL_UNKNOWN;
+}
+
+/*
+ * enum entrain_critical of a vCPU thread that runs on this CPU or is being taken off it: the guest's preempt count where
+ * the channel reaches it, else what KVM last saw.
+ */
+static __always_inline __u32 channel_critical(struct task_struct *p, __u64 vcpu)
+{
+	if (!vcpu)
+		return ENTRAIN_CRITICAL_UNKNOWN;
+	return kvm_level(vcpu);
+}
+
+/* Notes that a thread is a vCPU the first time that it is seen inside KVM_RUN. */
+static __always_inline void meet_vcpu(struct task_struct *p, struct task_ctx *t)
+{
+	struct vm_ctx *vm, fresh = { .vcpus = 1 };
+	__s32 tgid = p->tgid;
+
+	t->kvm_vcpu = kvm_vcpu_of(p);
+	if (t->pub.vcpu || !t->kvm_vcpu)
+		return;
+	t->pub.vcpu = 1;
+	t->pub.tgid = tgid;
+	vm = bpf_map_lookup_elem(&sched_vms, &tgid);
+	if (vm)
+		__sync_fetch_and_add(&vm->vcpus, 1);
+	else
+		bpf_map_update_elem(&sched_vms, &tgid, &fresh, BPF_NOEXIST);
+}
+
+static __always_inline struct vm_ctx *vm_of(struct task_ctx *t)
+{
+	__s32 tgid = t->pub.tgid;
+
+	return t->pub.vcpu ? bpf_map_lookup_elem(&sched_vms, &tgid) : NULL;
+}
+
+static __always_inline void forget_vcpu(struct task_ctx *t)
+{
+	struct vm_ctx *vm = vm_of(t);
+	__s32 tgid = t->pub.tgid;
+
+	if (vm && __sync_fetch_and_add(&vm->vcpus, -1) <= 1)
+		bpf_map_delete_elem(&sched_vms, &tgid);
+	t->pub.vcpu = 0;
+}
+
+#endif /* ENTRAIN_SCHED_GUEST_H */

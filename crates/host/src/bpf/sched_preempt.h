@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Taking a CPU from a task. Whoever wants it (a slice that ended, a wake-up) makes the CPU reschedule; what becomes of
+ * the vCPU that runs there is decided in ops.dispatch on that CPU, where its guest has just been left and what KVM saved
+ * is of this moment. A vCPU inside a critical section then gets a step more, and a timer looks at it again.
+ */
+#ifndef ENTRAIN_SCHED_PREEMPT_H
+#define ENTRAIN_SCHED_PREEMPT_H
+
+#include "sched_state.h"
+#include "sched_guest.h"
+
+/* CPUs that one wake-up looks at for a victim: bounds its work on large hosts. */
+#define VICTIM_SCAN 8
+
+/* Beyond the step the slice lasts so long: the timer decides, and a tick only if the timer was lost. */
+#define EXTEND_GRACE_NS (5 * ENTRAIN_MSEC)
+
+/* Asks for one step more for the running vCPU. Returns it, 0 when it must go. */
+static __always_inline __u64 extend_step(struct task_struct *p, struct task_ctx *t, __u64 now)
+{
+	struct entrain_extend_limits limits = extend_limits();
+	enum entrain_extend_verdict verdict;
+	__u64 step = 0;
+
+	if (!use_extend || !t->pub.vcpu)
+		return 0;
+	verdict = entrain_extend(&t->extend, &limits, channel_critical(p, kvm_vcpu_of(p)), now, &step);
+	if (verdict == ENTRAIN_EXTEND_GRANTED) {
+		COUNT(t, extended, 1);
+		COUNT(t, extended_ns, step);
+	} else {
+		COUNT(t, extend_no[verdict & 3], 1);
+	}
+	return step;
+}
+
+static int recheck(void *map, __u32 *key, struct recheck *r)
+{
+	__u32 cpu = *key;
+	struct cpu_ctx *c = cpu_ctx(cpu);
+	struct task_struct *p;
+	struct task_ctx *t;
+	__u64 now, step;
+
+	if (!c || !c->granted)
+		return 0;
+	bpf_rcu_read_lock();
+	p = scx_bpf_cpu_curr(cpu);
+	t = p ? task_ctx(p) : NULL;
+	/* The section may have ended with the vCPU's stay, and another task's extension begun since: then it is not ours. */
+	if (!t || !t->started) {
+		bpf_rcu_read_unlock();
+		return 0;
+	}
+	now = scx_bpf_now();
+	step = extend_step(p, t, now);
+	if (step) {
+		c->granted = now + step;
+		bpf_timer_start(&r->timer, step, BPF_F_TIMER_CPU_PIN);
+	} else {
+		c->granted = 0;
+		c->leave = 1;
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	}
+	bpf_rcu_read_unlock();
+	return 0;
+}
+
+/* In ops.dispatch: whether the vCPU that was to be taken off stays for a step, since its guest is inside a section. */
+static __always_inline bool may_stay(struct task_struct *prev, struct task_ctx *t, struct cpu_ctx *c, __u32 cpu,
+				     __u64 now)
+{
+	struct recheck *r;
+	__u64 step;
+
+	if (c->leave) {
+		c->leave = 0;
+		return false;
+	}
+	step = extend_step(prev, t, now);
+	if (!step)
+		return false;
+	c->granted = now + step;
+	scx_bpf_task_set_slice(prev, step + EXTEND_GRACE_NS);
+	r = bpf_map_lookup_elem(&sched_rechecks, &cpu);
+	if (r)
+		bpf_timer_start(&r->timer, step, BPF_F_TIMER_CPU_PIN);
+	return true;
+}
+
+/* A task that woke takes the CPU whose task is furthest ahead of it, if that is far enough. */
+static __always_inline void preempt_for(struct task_struct *p, struct task_ctx *t, __u64 vtime, __s32 home, __u64 now)
+{
+	struct entrain_preempt_limits limits = { .granularity = granularity_ns, .min_run = min_run_ns };
+	struct entrain_preempt_in in = { .vtime = vtime };
+	struct cpu_ctx *c;
+	__u64 best = 0;
+	__s32 victim = -1;
+	__u32 i;
+
+	bpf_for(i, 0, VICTIM_SCAN)
+	{
+		__u32 cpu = home + i;
+		__u64 score;
+
+		if (i >= nr_cpus)
+			break;
+		if (cpu >= nr_cpus)
+			cpu -= nr_cpus;
+		if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+			continue;
+		c = cpu_ctx(cpu);
+		/* One that stays by an extension has been asked already. */
+		if (!c || !c->started || c->granted)
+			continue;
+		score = entrain_victim_score(vtime, running_vtime(c, now));
+		if (score > best) {
+			best = score;
+			victim = cpu;
+		}
+	}
+	if (victim < 0)
+		return;
+	c = cpu_ctx(victim);
+	if (!c)
+		return;
+	in.victim_vtime = running_vtime(c, now);
+	in.victim_ran = entrain_sub(now, c->started);
+	if (entrain_preempt(&in, &limits) == ENTRAIN_PREEMPT_NO)
+		return;
+	COUNT(t, preempts, 1);
+	scx_bpf_kick_cpu(victim, SCX_KICK_PREEMPT);
+}
+
+#endif /* ENTRAIN_SCHED_PREEMPT_H */

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The scheduler's tunables, its state per task, CPU and VM, and its statistics. */
+#ifndef ENTRAIN_SCHED_STATE_H
+#define ENTRAIN_SCHED_STATE_H
+
+#include "scx.h"
+#include "sched_interface.h"
+#include "fair.h"
+#include "slice.h"
+#include "extend.h"
+#include "yield.h"
+#include "corun.h"
+#include "place.h"
+
+/*
+ * Tunables. The defaults need no tuning; each line says what is paid for what. Set by the loader before load.
+ * Slices end at the timer tick (1/HZ), so times below one tick act through the re-check timer alone.
+ */
+
+/* In which everyone who waits should have run: longer gives throughput, shorter gives latency under full load. */
+const volatile __u64 period_ns = 24 * ENTRAIN_MSEC;
+/* Shortest slice: what a switch of vCPUs (caches, VM entry) may cost must stay small beside it. */
+const volatile __u64 slice_min_ns = 3 * ENTRAIN_MSEC;
+/* Longest slice: the wait of a task that comes when all CPUs are taken and nobody's clock is behind. */
+const volatile __u64 slice_max_ns = 20 * ENTRAIN_MSEC;
+/* Credit of sleepers: more lets a task that sleeps much preempt more often; less delays it. */
+const volatile __u64 credit_ns = 6 * ENTRAIN_MSEC;
+/* How far ahead of the queue a clock may be when its task wakes; bounds the wait after a change of queue or weight. */
+const volatile __u64 debt_ns = 100 * ENTRAIN_MSEC;
+/* Wake-up preemption: virtual time that a victim must be ahead, and how long it has stayed at least. */
+const volatile __u64 granularity_ns = 1 * ENTRAIN_MSEC;
+const volatile __u64 min_run_ns = 200 * ENTRAIN_USEC;
+/* Critical sections: look again after, at most per event, bucket, refill per million (extend.h). */
+const volatile __u64 extend_step_ns = 100 * ENTRAIN_USEC;
+const volatile __u64 extend_event_ns = 1 * ENTRAIN_MSEC;
+const volatile __u64 extend_burst_ns = 10 * ENTRAIN_MSEC;
+const volatile __u64 extend_rate_ppm = 50000;
+/* Directed yields: a boost is pending for so long, and the target's clock may be so far ahead. */
+const volatile __u64 yield_again_ns = 1 * ENTRAIN_MSEC;
+const volatile __u64 yield_ahead_ns = 40 * ENTRAIN_MSEC;
+/* Co-scheduling: how far out of turn a sibling may be taken, and how long dependence is remembered; 0 = off. */
+const volatile __u64 corun_skew_ns = 0;
+const volatile __u64 corun_memory_ns = 20 * ENTRAIN_MSEC;
+/* Mechanisms that can be switched off, for measurement. */
+const volatile bool use_yield = true;
+const volatile bool use_extend = true;
+const volatile bool use_front = true;
+const volatile bool use_wake_preempt = true;
+
+/* Set by the loader from the host's topology. */
+const volatile __u32 nr_cpus = 1;
+const volatile __u32 nr_llcs = 1;
+
+#define DSQ_LLC(llc) (0x1000ULL + (llc))
+#define DSQ_CPU(cpu) (0x10000ULL + (cpu))
+
+/* Why a task is where it is. */
+enum task_place {
+	PLACE_NONE = 0,
+	PLACE_LLC = 1, /* in an LLC's queue */
+	PLACE_CPU = 2, /* in a CPU's queue */
+	PLACE_LOCAL = 3, /* handed to a CPU */
+};
+
+struct task_ctx {
+	struct sched_public pub; /* first: the daemon reads it */
+	__u64 started;		 /* on a CPU since; 0 = is not on one */
+	__u64 waiting;		 /* runnable without a CPU since; 0 = is not */
+	__u64 boosted;		 /* put to the front by a yield at; 0 = not since it last ran */
+	__u64 kvm_vcpu;		 /* struct kvm_vcpu, while it is inside KVM_RUN; only for probes */
+	struct entrain_extend_state extend;
+	__u32 llc;
+	__u32 cpu;    /* PLACE_CPU: whose */
+	__u32 place;  /* enum task_place */
+	__u32 level;  /* enum entrain_critical when it was last taken off a CPU */
+	__u32 active; /* weight that it adds to its cgroup's active sum; 0 = none */
+	__u32 front;  /* 1: preempted inside a section, goes first, once */
+	__u32 share;  /* what it was charged by last, 1/1024 of a weight */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct task_ctx);
+} sched_tasks SEC(".maps");
+
+/* One CPU. Written under its run-queue lock, read by anybody. */
+struct cpu_ctx {
+	__u64 vtime;   /* of the running task when it started; its clock now is vtime + charge(now - started) */
+	__u64 started; /* 0 = nothing of ours runs */
+	__u64 next;    /* scx tid of the task that a directed yield put to the front; 0 = none */
+	__u64 next_at;
+	__u64 granted; /* end of the granted extension; 0 = none */
+	__u32 share;
+	__s32 tgid; /* of the running vCPU, 0 = not a vCPU */
+	__u32 llc;
+	__u32 leave; /* 1: the extension is over, do not ask again */
+	__u64 pad[8];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SCHED_MAX_CPUS);
+	__type(key, __u32);
+	__type(value, struct cpu_ctx);
+} sched_cpus SEC(".maps");
+
+/* The timers that look again at a vCPU inside a critical section, one per CPU. */
+struct recheck {
+	struct bpf_timer timer;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SCHED_MAX_CPUS);
+	__type(key, __u32);
+	__type(value, struct recheck);
+} sched_rechecks SEC(".maps");
+
+/* One VM, by process id of its VMM. */
+struct vm_ctx {
+	__s32 vcpus;   /* threads known */
+	__s32 running; /* on a CPU now */
+	__u64 depends; /* when a vCPU last spun for a sibling */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, SCHED_MAX_VMS);
+	__type(key, __s32);
+	__type(value, struct vm_ctx);
+} sched_vms SEC(".maps");
+
+/* The host's sums, one per CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sched_stats);
+} sched_total SEC(".maps");
+
+/* Virtual time of each LLC's queue: the furthest clock that was ever put on a CPU. */
+struct queue_ctx {
+	__u64 vtime;
+	__u32 cpus;
+	__u32 pad;
+	__u64 pad2[6];
+};
+
+struct queue_ctx queues[64];
+
+static __always_inline struct queue_ctx *queue_of(__u32 llc)
+{
+	return &queues[llc & 63];
+}
+
+static __always_inline struct task_ctx *task_ctx(struct task_struct *p)
+{
+	return bpf_task_storage_get(&sched_tasks, p, 0, 0);
+}
+
+static __always_inline struct cpu_ctx *cpu_ctx(__u32 cpu)
+{
+	return bpf_map_lookup_elem(&sched_cpus, &cpu);
+}
+
+static __always_inline struct sched_stats *total(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&sched_total, &zero);
+}
+
+/* Counts for the task and for the host. A vCPU's own counters change under its run-queue lock. */
+#define COUNT(t, field, n)                                 \
+	do {                                               \
+		struct sched_stats *___sum = total();      \
+                                                           \
+		(t)->pub.stats.field += (n);               \
+		if (___sum)                                \
+			___sum->field += (n);              \
+	} while (0)
+
+/* The clock of the task that runs on a CPU, charged up to now. */
+static __always_inline __u64 running_vtime(const struct cpu_ctx *c, __u64 now)
+{
+	__u64 started = c->started;
+
+	return c->vtime + (started ? entrain_charge_share(entrain_sub(now, started), c->share) : 0);
+}
+
+static __always_inline struct entrain_extend_limits extend_limits(void)
+{
+	struct entrain_extend_limits l = {
+		.step = extend_step_ns,
+		.event = extend_event_ns,
+		.burst = extend_burst_ns,
+		.rate_ppm = extend_rate_ppm,
+	};
+
+	return l;
+}
+
+#endif /* ENTRAIN_SCHED_STATE_H */
