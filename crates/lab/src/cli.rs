@@ -1,6 +1,11 @@
 //! `entrain lab …`.
 use std::process::ExitCode;
 
+use crate::cancel;
+
+pub mod machine_args;
+mod shell;
+
 /// The nested lab.
 #[derive(Debug, clap::Args)]
 pub struct LabArgs {
@@ -10,6 +15,8 @@ pub struct LabArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum LabCommand {
+    /// Boot a host machine with guests and open a shell in it (or run a command)
+    Shell(shell::ShellArgs),
     /// Serve the lab inside a machine (started by its init).
     #[command(hide = true)]
     Agent,
@@ -18,6 +25,16 @@ enum LabCommand {
 /// Runs `entrain lab …`.
 pub fn run(args: LabArgs) -> anyhow::Result<ExitCode> {
     match args.command {
-        LabCommand::Agent => anyhow::bail!("not built yet"),
+        LabCommand::Shell(args) => with_signals(|| shell::run(args)),
+        LabCommand::Agent => {
+            crate::agent::serve::serve()?;
+            Ok(ExitCode::SUCCESS)
+        }
     }
+}
+
+/// Ctrl-C ends what runs here in good order.
+fn with_signals(work: impl FnOnce() -> anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
+    cancel::on_signals()?;
+    work()
 }

@@ -55,6 +55,54 @@ impl FaultClass {
     }
 }
 
+impl FaultClass {
+    /// The fault that a console's line tells of.
+    pub fn of_line(line: &str) -> Option<Self> {
+        // The first that fits wins: a panic's line names its cause.
+        const SIGNS: [(&str, FaultClass); 18] = [
+            ("corrupted stack end detected", FaultClass::StackEnd),
+            ("stack-protector: Kernel stack is corrupted", FaultClass::StackEnd),
+            ("Oops: int3", FaultClass::Int3),
+            ("BUG: scheduling while atomic", FaultClass::SchedulingWhileAtomic),
+            ("detected stalls on CPUs", FaultClass::SilentCpu),
+            ("self-detected stall on CPU", FaultClass::SilentCpu),
+            ("detected expedited stalls", FaultClass::SilentCpu),
+            ("BUG: soft lockup", FaultClass::SilentCpu),
+            ("hard LOCKUP", FaultClass::SilentCpu),
+            ("rcu_preempt kthread starved", FaultClass::SilentCpu),
+            ("Internal error: Oops", FaultClass::Oops),
+            ("Oops: ", FaultClass::Oops),
+            ("BUG: unable to handle", FaultClass::Oops),
+            ("BUG: kernel NULL pointer", FaultClass::Oops),
+            ("Unable to handle kernel", FaultClass::Oops),
+            ("general protection fault", FaultClass::Oops),
+            ("kernel BUG at", FaultClass::Oops),
+            ("Kernel panic - not syncing", FaultClass::Panic),
+        ];
+        SIGNS.iter().find(|(sign, _)| line.contains(sign)).map(|(_, class)| *class)
+    }
+
+    /// What a user can do about it.
+    pub fn advice(self) -> &'static str {
+        match self {
+            Self::StackEnd | Self::Int3 | Self::SchedulingWhileAtomic | Self::Reset | Self::GuestGone => {
+                "a known fault of the emulator on x86_64: start the machine again, or use --arch aarch64"
+            }
+            Self::SilentCpu | Self::Silent => {
+                "a CPU makes no progress: an emulator fault, a scheduler that starves it, or a development machine \
+                 without time to spare; start it again, with less beside it"
+            }
+            Self::Oops | Self::Panic => "the kernel broke: look at the console's lines above",
+            Self::QemuDied => "QEMU ended: somebody killed it, or memory ran out ('dmesg' tells)",
+            Self::PortCut => "the connection to the machine closed: start it again",
+            Self::BootDeadline => {
+                "it never came up: look at the console's lines, and whether this computer is overloaded; a kernel of \
+                 one's own needs virtio console and initramfs support"
+            }
+        }
+    }
+}
+
 impl fmt::Display for FaultClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -92,6 +140,30 @@ impl fmt::Display for Fault {
         for line in &self.console {
             write!(f, "\n    | {line}")?;
         }
-        Ok(())
+        write!(f, "\n{}", self.class.advice())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_real_consoles_are_told_apart() {
+        let class = FaultClass::of_line;
+        assert_eq!(
+            class("[   71.9] Kernel panic - not syncing: corrupted stack end detected inside scheduler"),
+            Some(FaultClass::StackEnd)
+        );
+        assert_eq!(class("[    3.1] Oops: int3: 0000 [#1] SMP NOPTI"), Some(FaultClass::Int3));
+        assert_eq!(
+            class("[   60.2] BUG: scheduling while atomic: CPU 2/KVM/211/0x11000001"),
+            Some(FaultClass::SchedulingWhileAtomic)
+        );
+        assert_eq!(class("rcu: INFO: rcu_preempt self-detected stall on CPU"), Some(FaultClass::SilentCpu));
+        assert_eq!(class("watchdog: BUG: soft lockup - CPU#1 stuck for 26s!"), Some(FaultClass::SilentCpu));
+        assert_eq!(class("Internal error: Oops: 0000000096000004 [#1]  SMP"), Some(FaultClass::Oops));
+        assert_eq!(class("Kernel panic - not syncing: Attempted to kill init!"), Some(FaultClass::Panic));
+        assert_eq!(class("[    0.4] Memory: 3960000K/4194304K available"), None);
     }
 }

@@ -1,6 +1,7 @@
 //! Programs of the development machine that the lab calls.
 use std::{
     ffi::OsStr,
+    fs::File,
     hash::{DefaultHasher, Hash, Hasher},
     io::{self, Read},
     os::unix::process::CommandExt,
@@ -25,7 +26,17 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
 /// `place` is the folder that it writes to: a full disk is reported with that folder.
 pub fn run(command: &mut Command, place: &Path) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(|e| match e.kind() {
+    drive(command.stdout(Stdio::piped()), name, place)
+}
+
+/// The same with stdout written to a file.
+pub fn run_to(command: &mut Command, file: File, place: &Path) -> Result<()> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    drive(command.stdout(file), name, place).map(drop)
+}
+
+fn drive(command: &mut Command, name: String, place: &Path) -> Result<String> {
+    let mut child = command.stderr(Stdio::piped()).spawn().map_err(|e| match e.kind() {
         io::ErrorKind::NotFound => LabError::Missing {
             what: format!("the program {name} is missing"),
             advice: "the lab needs Debian 12 or 13; run 'make setup' as root".into(),
@@ -40,7 +51,7 @@ pub fn run(command: &mut Command, place: &Path) -> Result<String> {
             String::from_utf8_lossy(&all).into_owned()
         })
     };
-    let out = read(Box::new(child.stdout.take().expect("piped")));
+    let out = child.stdout.take().map(|out| read(Box::new(out)));
     let err = read(Box::new(child.stderr.take().expect("piped")));
     let status = loop {
         if let Some(status) = child.try_wait().map_err(|e| LabError::io(&name, e))? {
@@ -54,7 +65,7 @@ pub fn run(command: &mut Command, place: &Path) -> Result<String> {
         }
         thread::sleep(Duration::from_millis(20));
     };
-    let (out, err) = (out.join().unwrap_or_default(), err.join().unwrap_or_default());
+    let (out, err) = (out.map_or_else(String::new, |out| out.join().unwrap_or_default()), err.join().unwrap_or_default());
     if status.success() {
         return Ok(out);
     }

@@ -5,6 +5,12 @@ use serde::{Deserialize, Serialize};
 
 pub use self::run::{Machine, Running};
 
+pub(crate) mod accel;
+mod clock;
+pub mod console;
+mod link;
+pub mod qemu;
+pub mod recipe;
 mod run;
 
 /// Architecture of host machine and guests (the development machine's own does not matter).

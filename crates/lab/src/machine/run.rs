@@ -1,81 +1,422 @@
-//! The running machine.
-use super::{Command, CpuClock, GuestSpec, MachineSpec, Outcome, Target};
-use crate::{Cache, LabError, Progress, Result};
+//! A booted machine, and the commands that run in it.
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{
+    Command, CpuClock, GuestSpec, MachineSpec, MemoryBackend, Outcome, Target, accel, clock,
+    link::{Exchange, Link},
+    qemu::Qemu,
+    recipe,
+};
+use crate::{
+    Cache, FaultClass, LabError, Progress, Result,
+    agent::{Event, Request, frame::PIECE},
+    image,
+};
+
+/// The host machine is up after 4 to 11 s on the machines of the trials.
+const HOST_BOOT: Duration = Duration::from_secs(120);
+/// Guests boot at the same time as their siblings, twice emulated.
+const GUEST_BOOT: Duration = Duration::from_secs(240);
+/// Small requests.
+const SHORT: Duration = Duration::from_secs(60);
+/// What the way there and back may add to a command's own deadline.
+const SLACK: Duration = Duration::from_secs(30);
 
 /// One booted host machine with its guests. Dropping it kills its QEMU.
 #[derive(Debug)]
-pub struct Machine {}
-
-/// A command that runs in a machine.
-#[derive(Debug)]
-pub struct Running {}
-
-fn later<T>() -> Result<T> {
-    Err(LabError::Invalid("the machine is not built yet".into()))
+pub struct Machine {
+    link: Arc<Link>,
+    qemu: Arc<Qemu>,
+    spec: MachineSpec,
+    kvm: bool,
+    guests: std::sync::Mutex<Vec<GuestSpec>>,
+    booted: Duration,
 }
 
 impl Machine {
     /// Boots a host machine and all its guests.
-    pub fn boot(_cache: &Cache, _spec: &MachineSpec, _progress: &dyn Progress) -> Result<Self> {
-        later()
+    pub fn boot(cache: &Cache, spec: &MachineSpec, progress: &dyn Progress) -> Result<Self> {
+        let images = image::prepare(cache, spec, progress)?;
+        let kvm = accel::use_kvm(spec)?;
+        let program = accel::qemu(cache, spec.arch, progress)?;
+        progress.step(&format!("booting the host machine ({}, Linux {})", spec.arch, images.release));
+        let begun = Instant::now();
+        let args = recipe::host(spec, kvm, &images.kernel, &images.initrd);
+        let (qemu, ports) = Qemu::start(&program, args).map_err(|e| LabError::io(&program.argv[0], e))?;
+        let qemu = Arc::new(qemu);
+        let link = Link::new(!kvm, ports.console, ports.agent).map_err(|e| LabError::io("QEMU's ports", e))?;
+        watch(&qemu, &link);
+        let mut machine = Self { link, qemu, spec: spec.clone(), kvm, guests: Vec::new().into(), booted: Duration::ZERO };
+        machine.await_start(Target::Host, HOST_BOOT)?;
+        tracing::info!("host machine up after {:.1} s", begun.elapsed().as_secs_f32());
+        progress.step(&format!("booting {} guests", spec.guests.len()));
+        let starts: Vec<_> = spec.guests.iter().map(|g| machine.begin_guest(g)).collect::<Result<_>>()?;
+        for (guest, start) in starts {
+            start.done("starting a guest's QEMU", GUEST_BOOT)?;
+            machine.await_start(Target::Guest(guest), GUEST_BOOT)?;
+            tracing::info!("guest {guest} up after {:.1} s", begun.elapsed().as_secs_f32());
+        }
+        machine.booted = begun.elapsed();
+        Ok(machine)
     }
+
+    /// How long host machine and guests took to come up.
+    pub fn boot_time(&self) -> Duration {
+        self.booted
+    }
+
+    /// What it was made from.
+    pub fn spec(&self) -> &MachineSpec {
+        &self.spec
+    }
+
+    /// Is it emulated, not virtualized?
+    pub fn emulated(&self) -> bool {
+        !self.kvm
+    }
+
+    /// The release of a machine's kernel.
+    pub fn release(&self, target: Target) -> String {
+        self.link.health(target, |h| h.release.clone())
+    }
+
+    /// The last `n` lines of a machine's console.
+    pub fn console(&self, target: Target, n: usize) -> Vec<String> {
+        self.link.health(target, |h| h.console.tail(n))
+    }
+
+    /// An error if the host machine or any guest has broken down, or if the user wants to stop.
+    pub fn check(&self) -> Result<()> {
+        let guests = self.guests.lock().expect("no panic under it").len();
+        (0..guests).try_for_each(|n| self.link.check(Target::Guest(n)))?;
+        self.link.check(Target::Host)
+    }
+
     /// Starts a command.
-    pub fn start(&self, _target: Target, _command: Command) -> Result<Running> {
-        later()
+    pub fn start(&self, target: Target, command: Command) -> Result<Running> {
+        self.spawn(target, command, None)
     }
+
+    /// Starts a command on a terminal of that size (rows, columns).
+    pub fn start_on_terminal(&self, target: Target, command: Command, size: (u16, u16)) -> Result<Running> {
+        self.spawn(target, command, Some(size))
+    }
+
+    fn spawn(&self, target: Target, command: Command, terminal: Option<(u16, u16)>) -> Result<Running> {
+        let Command { argv, env, stdin, deadline } = command;
+        let what = argv.join(" ");
+        let deadline_ms = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
+        let exchange = self.link.exchange(target, |id| Request::Spawn { id, argv, env, deadline_ms, terminal })?;
+        let running = Running {
+            exchange,
+            what,
+            deadline,
+            until: Instant::now().checked_add(deadline + SLACK).unwrap_or_else(|| Instant::now() + Duration::from_secs(1 << 30)),
+            outcome: Outcome::default(),
+            ended: false,
+            lines: VecDeque::new(),
+            partial: Vec::new(),
+        };
+        if terminal.is_none() {
+            for piece in stdin.chunks(PIECE) {
+                running.input(piece)?;
+            }
+            running.input(&[])?;
+        }
+        Ok(running)
+    }
+
     /// Runs a command to its end.
     pub fn run(&self, target: Target, command: Command) -> Result<Outcome> {
         self.start(target, command)?.wait()
     }
+
     /// Writes a file of that mode.
-    pub fn put(&self, _target: Target, _path: &str, _bytes: &[u8], _mode: u32) -> Result<()> {
-        later()
+    pub fn put(&self, target: Target, path: &str, bytes: &[u8], mode: u32) -> Result<()> {
+        let pieces = if bytes.is_empty() { vec![bytes] } else { bytes.chunks(PIECE).collect() };
+        for (number, piece) in pieces.into_iter().enumerate() {
+            let (path, bytes) = (path.to_owned(), piece.to_vec());
+            self.link
+                .exchange(target, |id| Request::Put { id, path, mode, first: number == 0, bytes })?
+                .done("writing a file", SHORT)?;
+        }
+        Ok(())
     }
+
     /// Reads a file.
-    pub fn get(&self, _target: Target, _path: &str) -> Result<Vec<u8>> {
-        later()
+    pub fn get(&self, target: Target, path: &str) -> Result<Vec<u8>> {
+        let path = path.to_owned();
+        let exchange = self.link.exchange(target, |id| Request::Get { id, path })?;
+        let mut all = Vec::new();
+        loop {
+            match exchange.next(Instant::now() + SHORT)? {
+                Some(Event::Data { bytes, .. }) => all.extend(bytes),
+                Some(Event::Done { .. }) => return Ok(all),
+                Some(Event::Failed { message, .. }) => return Err(exchange.failed(message)),
+                Some(_) => {}
+                None => return Err(LabError::Deadline { what: format!("reading a file ({target})"), limit: SHORT }),
+            }
+        }
     }
+
     /// Starts one more guest; returns its index.
-    pub fn start_guest(&self, _spec: &GuestSpec) -> Result<usize> {
-        later()
+    pub fn start_guest(&self, spec: &GuestSpec) -> Result<usize> {
+        let (guest, start) = self.begin_guest(spec)?;
+        start.done("starting a guest's QEMU", GUEST_BOOT)?;
+        self.await_start(Target::Guest(guest), GUEST_BOOT)?;
+        Ok(guest)
     }
+
+    fn begin_guest(&self, spec: &GuestSpec) -> Result<(usize, Exchange)> {
+        let guest = {
+            let mut guests = self.guests.lock().expect("no panic under it");
+            guests.push(spec.clone());
+            guests.len() - 1
+        };
+        let argv = recipe::guest(&self.spec, self.kvm, spec);
+        let huge_pages = if spec.memory == MemoryBackend::Hugetlb { spec.memory_mib.div_ceil(2) } else { 0 };
+        let start = self.link.exchange(Target::Host, |id| Request::StartGuest { id, guest, argv, huge_pages })?;
+        Ok((guest, start))
+    }
+
+    /// Waits until a machine's agent has come up.
+    fn await_start(&self, target: Target, limit: Duration) -> Result<()> {
+        if self.link.wait_for(target, limit, |h| h.starts > 0)? { Ok(()) } else { Err(self.link.boot_deadline(target, limit)) }
+    }
+
+    fn known(&self, guest: usize) -> Result<()> {
+        let guests = self.guests.lock().expect("no panic under it").len();
+        if guest < guests { Ok(()) } else { Err(LabError::Invalid(format!("there is no guest {guest}: {guests} were started"))) }
+    }
+
     /// Ends a guest's QEMU. Its index is not given to another.
-    pub fn stop_guest(&self, _guest: usize) -> Result<()> {
-        later()
+    pub fn stop_guest(&self, guest: usize) -> Result<()> {
+        self.known(guest)?;
+        self.link.excuse(Target::Guest(guest), true);
+        self.link.exchange(Target::Host, |id| Request::StopGuest { id, guest })?.done("stopping a guest", SHORT)?;
+        if self.link.wait_for(Target::Guest(guest), SHORT, |h| h.gone.is_some())? {
+            return Ok(());
+        }
+        Err(LabError::Deadline { what: format!("the end of guest {guest}"), limit: SHORT })
     }
+
     /// Resets a guest (as a hardware reset does) and waits until it is up again.
-    pub fn reset_guest(&self, _guest: usize) -> Result<()> {
-        later()
+    pub fn reset_guest(&self, guest: usize) -> Result<()> {
+        let target = Target::Guest(guest);
+        self.known(guest)?;
+        self.link.excuse(target, true);
+        self.link.health(target, |h| h.starts = 0);
+        // -no-reboot makes QEMU end at a reset, this one excepted.
+        self.qmp(
+            guest,
+            &[
+                r#"{"execute":"set-action","arguments":{"reboot":"reset"}}"#,
+                r#"{"execute":"system_reset"}"#,
+                r#"{"execute":"set-action","arguments":{"reboot":"shutdown"}}"#,
+            ],
+        )?;
+        self.await_start(target, GUEST_BOOT)?;
+        self.link.excuse(target, false);
+        Ok(())
     }
+
     /// Pauses a guest's vCPUs (QMP `stop`).
-    pub fn pause_guest(&self, _guest: usize) -> Result<()> {
-        later()
+    pub fn pause_guest(&self, guest: usize) -> Result<()> {
+        self.known(guest)?;
+        self.link.excuse(Target::Guest(guest), true);
+        self.qmp(guest, &[r#"{"execute":"stop"}"#]).map(drop)
     }
+
     /// Lets a paused guest go on (QMP `cont`).
-    pub fn resume_guest(&self, _guest: usize) -> Result<()> {
-        later()
+    pub fn resume_guest(&self, guest: usize) -> Result<()> {
+        self.qmp(guest, &[r#"{"execute":"cont"}"#])?;
+        self.link.excuse(Target::Guest(guest), false);
+        Ok(())
     }
+
+    /// Gives commands to a guest's QEMU; returns the last answer (JSON).
+    pub fn qmp(&self, guest: usize, commands: &[&str]) -> Result<String> {
+        self.known(guest)?;
+        let commands = commands.iter().map(|&c| c.to_owned()).collect();
+        self.link.exchange(Target::Host, |id| Request::Qmp { id, guest, commands })?.done("a QMP command", SHORT)
+    }
+
     /// CPU time of the emulator's vCPU threads until now.
     pub fn cpu_clock(&self) -> CpuClock {
-        CpuClock::default()
+        clock::read(std::path::Path::new("/proc"), self.qemu.pid())
     }
-    /// Ends guests and host machine.
+
+    /// Process number of its QEMU on the development machine.
+    pub fn qemu_pid(&self) -> i32 {
+        self.qemu.pid().as_raw_pid()
+    }
+
+    /// Ends guests and host machine. A machine that does not end by itself is killed.
     pub fn shutdown(self) -> Result<()> {
-        later()
+        // A fault that nobody has asked about yet must not go unseen.
+        let health = self.check();
+        self.link.excuse(Target::Host, true);
+        let sent = self.link.send(Target::Host, &Request::PowerOff);
+        if sent.is_ok() && !self.qemu.wait(Duration::from_secs(10)) {
+            tracing::warn!("the host machine did not power itself off and is killed");
+        }
+        health
     }
+}
+
+/// Tells the link of QEMU's end.
+fn watch(qemu: &Arc<Qemu>, link: &Arc<Link>) {
+    let (qemu, link) = (Arc::downgrade(qemu), Arc::downgrade(link));
+    std::thread::spawn(move || {
+        while let (Some(qemu), Some(link)) = (qemu.upgrade(), link.upgrade()) {
+            if let Some(status) = qemu.ended() {
+                // Overrides "the port closed", which is its consequence.
+                link.health(Target::Host, |h| h.gone = Some(format!("QEMU ended with {status}")));
+                return;
+            }
+            drop((qemu, link));
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+}
+
+/// A command that runs in a machine. Dropping it kills the command.
+#[derive(Debug)]
+pub struct Running {
+    exchange: Exchange,
+    what: String,
+    deadline: Duration,
+    until: Instant,
+    outcome: Outcome,
+    ended: bool,
+    lines: VecDeque<String>,
+    partial: Vec<u8>,
 }
 
 impl Running {
     /// Waits for its end.
-    pub fn wait(self) -> Result<Outcome> {
-        later()
+    pub fn wait(mut self) -> Result<Outcome> {
+        while self.advance()?.is_some() {}
+        Ok(std::mem::take(&mut self.outcome))
     }
-    /// Sends it a signal.
-    pub fn kill(&self, _signal: i32) -> Result<()> {
-        later()
+
+    /// Sends it (its process group) a signal.
+    pub fn kill(&self, signal: i32) -> Result<()> {
+        let id = self.exchange.id;
+        self.exchange.link.send(self.exchange.target, &Request::Signal { id, signal })
     }
+
     /// The lines of its stdout as they come; ends with the command.
     pub fn lines(&mut self) -> impl Iterator<Item = Result<String>> + '_ {
-        std::iter::empty()
+        std::iter::from_fn(move || {
+            loop {
+                if let Some(line) = self.lines.pop_front() {
+                    return Some(Ok(line));
+                }
+                match self.advance() {
+                    Ok(Some(())) => {}
+                    Ok(None) if self.partial.is_empty() => return None,
+                    Ok(None) => return Some(Ok(String::from_utf8_lossy(&std::mem::take(&mut self.partial)).into_owned())),
+                    Err(e) => return Some(Err(e)),
+                }
+            }
+        })
+    }
+
+    /// Hands it input; an empty piece ends its stdin.
+    pub fn input(&self, bytes: &[u8]) -> Result<()> {
+        let (id, bytes) = (self.exchange.id, bytes.to_vec());
+        self.exchange.link.send(self.exchange.target, &Request::Input { id, bytes })
+    }
+
+    /// New size of its terminal (rows, columns).
+    pub fn resize(&self, size: (u16, u16)) -> Result<()> {
+        let id = self.exchange.id;
+        self.exchange.link.send(self.exchange.target, &Request::Resize { id, size })
+    }
+
+    /// The next piece of its output (true: of stderr), empty if none came within `limit`; `None` after its end.
+    pub fn piece(&mut self, limit: Duration) -> Result<Option<(bool, Vec<u8>)>> {
+        if self.ended {
+            return Ok(None);
+        }
+        let until = Instant::now() + limit;
+        match self.exchange.next(until.min(self.until))? {
+            Some(Event::Output { err, bytes, .. }) => Ok(Some((err, bytes))),
+            Some(event) => self.take(event).map(|()| (!self.ended).then(|| (false, Vec::new()))),
+            None if until >= self.until => Err(self.late()),
+            None => Ok(Some((false, Vec::new()))),
+        }
+    }
+
+    /// Its exit status, once [`Self::piece`] has said `None`.
+    pub fn status(&self) -> i32 {
+        self.outcome.status
+    }
+
+    /// Takes one event; `None` after the end.
+    fn advance(&mut self) -> Result<Option<()>> {
+        if self.ended {
+            return Ok(None);
+        }
+        let event = self.exchange.next(self.until)?.ok_or_else(|| self.late())?;
+        self.take(event).map(Some)
+    }
+
+    fn take(&mut self, event: Event) -> Result<()> {
+        match event {
+            Event::Output { err: true, bytes, .. } => self.outcome.stderr.extend(bytes),
+            Event::Output { bytes, .. } => {
+                self.partial.extend(&bytes);
+                self.outcome.stdout.extend(bytes);
+                while let Some(end) = self.partial.iter().position(|b| *b == b'\n') {
+                    let line: Vec<u8> = self.partial.drain(..=end).collect();
+                    self.lines.push_back(String::from_utf8_lossy(&line[..end]).into_owned());
+                }
+            }
+            Event::Exited { status, late, .. } => {
+                self.ended = true;
+                self.outcome.status = status;
+                if late {
+                    return Err(self.late());
+                }
+            }
+            Event::Failed { message, .. } => {
+                self.ended = true;
+                return Err(self.exchange.failed(message));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn late(&self) -> LabError {
+        LabError::Deadline { what: format!("'{}' ({})", self.what, self.exchange.target), limit: self.deadline }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.ended {
+            // Nobody reads its output any more. A machine that broke down needs no signal.
+            let _ = self.kill(9);
+        }
+    }
+}
+
+/// For tests of the lab itself: provokes faults.
+impl Machine {
+    /// Cuts the connection to the agents, as a broken port would.
+    pub fn cut_port(&self) {
+        self.link.cut();
+    }
+
+    /// Which fault has been found, if any.
+    pub fn fault_class(&self) -> Option<FaultClass> {
+        self.check().err().and_then(|e| e.fault().map(|f| f.class))
     }
 }

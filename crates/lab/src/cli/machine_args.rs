@@ -1,0 +1,64 @@
+//! Options that tell what machine to boot, shared by the lab's commands.
+use std::path::PathBuf;
+
+use crate::machine::{Accel, Arch, GuestSpec, MachineSpec};
+
+/// The machine.
+#[derive(Clone, Debug, clap::Args)]
+pub struct MachineArgs {
+    /// Architecture of host machine and guests: aarch64 (the reliable one) or x86_64
+    #[arg(long, default_value_t = Arch::default(), value_name = "ARCH")]
+    pub arch: Arch,
+    /// How the host machine's CPUs are made: auto, tcg or kvm
+    #[arg(long, default_value = "auto")]
+    pub accel: Accel,
+    /// Take the PREEMPT_RT flavour of the kernel
+    #[arg(long)]
+    pub rt: bool,
+    /// A kernel image of your own
+    #[arg(long, value_name = "FILE")]
+    pub kernel: Option<PathBuf>,
+    /// Its modules: the folder lib/modules/RELEASE
+    #[arg(long, value_name = "DIR", requires = "kernel")]
+    pub modules: Option<PathBuf>,
+    /// CPUs of the host machine
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub pcpus: u32,
+    /// Memory of the host machine, MiB
+    #[arg(long, default_value_t = 4096, value_name = "MIB", value_parser = clap::value_parser!(u32).range(512..))]
+    pub memory: u32,
+    /// Number of guests
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=16))]
+    pub guests: u32,
+    /// vCPUs of each guest
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub vcpus: u32,
+    /// Memory of each guest, MiB
+    #[arg(long, default_value_t = 384, value_name = "MIB", value_parser = clap::value_parser!(u32).range(192..))]
+    pub guest_memory: u32,
+    /// A Debian program wanted in host machine and guests (dbench, hackbench, bpftool, …); may be repeated
+    #[arg(long = "program", value_name = "NAME")]
+    pub programs: Vec<String>,
+    /// A parameter for the host machine's kernel; may be repeated
+    #[arg(long = "append", value_name = "PARAMETER")]
+    pub cmdline: Vec<String>,
+}
+
+impl MachineArgs {
+    /// The machine that they describe.
+    pub fn spec(&self) -> MachineSpec {
+        let guest = |n| GuestSpec { memory_mib: self.guest_memory, ..GuestSpec::new(format!("guest{n}"), self.vcpus) };
+        MachineSpec {
+            arch: self.arch,
+            accel: self.accel,
+            rt: self.rt,
+            kernel: self.kernel.clone(),
+            modules: self.modules.clone(),
+            pcpus: self.pcpus,
+            memory_mib: self.memory,
+            cmdline: self.cmdline.clone(),
+            programs: self.programs.clone(),
+            guests: (0..self.guests).map(guest).collect(),
+        }
+    }
+}

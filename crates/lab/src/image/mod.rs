@@ -1,0 +1,231 @@
+//! What the machines boot: a kernel, and initramfs images for host machine and guests.
+//!
+//! The guests' kernel and image lie as files in the host machine's image. Images are small, since every byte is copied
+//! by an emulated CPU, and not compressed, since unpacking costs it more than copying.
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    hash::{DefaultHasher, Hasher},
+    io::{self, BufWriter},
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+use self::{cpio::Writer, programs::Wanted};
+use crate::{
+    Cache, LabError, Progress, Result,
+    archive::{Archive, Kernel, RELEASE},
+    machine::{Arch, MachineSpec, recipe},
+};
+
+pub mod cpio;
+pub mod elf;
+pub mod modules;
+pub mod own;
+mod programs;
+
+const HOST_INIT: &str = include_str!("host-init.sh");
+const GUEST_INIT: &str = include_str!("guest-init.sh");
+/// Images younger than this may be about to be booted by another lab; older ones beyond [`KEPT`] are removed.
+const YOUNG: Duration = Duration::from_secs(3600);
+/// Images kept for the next run.
+const KEPT: usize = 4;
+
+/// What a host machine boots.
+#[derive(Clone, Debug)]
+pub struct Images {
+    /// Kernel of host machine and guests.
+    pub kernel: PathBuf,
+    /// Its release.
+    pub release: String,
+    /// The host machine's initramfs, with the guests' inside.
+    pub initrd: PathBuf,
+}
+
+/// Everything that images are made of.
+struct Parts {
+    arch: Arch,
+    kernel: Kernel,
+    /// QEMU and busybox.
+    base: PathBuf,
+    wanted: Vec<Wanted>,
+    own: Vec<(&'static str, PathBuf)>,
+}
+
+/// Makes the images of a machine, or finds them in the cache.
+pub fn prepare(cache: &Cache, spec: &MachineSpec, progress: &dyn Progress) -> Result<Images> {
+    let archive = Archive::new(cache, spec.arch);
+    let kernel = match &spec.kernel {
+        Some(image) => own::kernel(image, spec.modules.as_deref())?,
+        None => archive.kernel(spec.rt, progress)?,
+    };
+    let qemu = match spec.arch {
+        Arch::Aarch64 => "qemu-system-arm",
+        Arch::X86_64 => "qemu-system-x86",
+    };
+    let base = archive.tree("machine", RELEASE, &[qemu, "busybox-static"], progress)?;
+    let wanted = programs::fetch(&archive, &spec.programs, progress)?;
+    let parts = Parts { arch: spec.arch, own: own::programs(spec.arch)?, kernel, base, wanted };
+    let key = format!("{}-{}", spec.arch, parts.digest()?);
+    let folder = cache.entry("images", &key, |dir| {
+        progress.step(&format!("building the images of host machine and guests ({})", spec.arch));
+        parts.build(dir)
+    })?;
+    prune(cache, &folder);
+    Ok(Images {
+        kernel: folder.join("kernel"),
+        release: parts.kernel.release,
+        initrd: folder.join("host.cpio"),
+    })
+}
+
+impl Parts {
+    /// Tells whether an image in the cache is of these very parts.
+    fn digest(&self) -> Result<String> {
+        // Not cryptographic: nobody gains by making two of his own builds look alike.
+        let mut hasher = DefaultHasher::new();
+        hasher.write(HOST_INIT.as_bytes());
+        hasher.write(GUEST_INIT.as_bytes());
+        let mut files = vec![self.kernel.image.clone(), self.base.join(".packages")];
+        files.extend(self.kernel.modules.as_ref().map(|m| m.join("modules.builtin")).filter(|p| p.exists()));
+        files.extend(self.own.iter().map(|(_, path)| path.clone()));
+        for wanted in &self.wanted {
+            hasher.write(wanted.program.as_bytes());
+            files.push(wanted.tree.join(".packages"));
+        }
+        for path in files {
+            hasher.write(&fs::read(&path).map_err(|e| LabError::io(path, e))?);
+        }
+        Ok(format!("{:016x}", hasher.finish()))
+    }
+
+    fn build(&self, dir: &Path) -> Result<()> {
+        let scratch = tempfile::tempdir_in(dir).map_err(|e| LabError::io(dir, e))?;
+        let kernel = dir.join("kernel");
+        fs::copy(&self.kernel.image, &kernel).map_err(|e| LabError::io(&kernel, e))?;
+        let guest = scratch.path().join("guest.cpio");
+        self.write(&guest, GUEST_INIT, scratch.path(), &["virtio_mmio"], |_, _| Ok(()))?;
+        let host_modules: &[&str] = match self.arch {
+            Arch::Aarch64 => &[],
+            Arch::X86_64 => &["kvm_amd", "kvm_intel"],
+        };
+        self.write(&dir.join("host.cpio"), HOST_INIT, scratch.path(), host_modules, |w, programs| {
+            let bare = |path: &'static str| path.trim_start_matches('/');
+            w.copy(bare(recipe::GUEST_KERNEL), 0o644, &kernel)?;
+            w.copy(bare(recipe::GUEST_INITRD), 0o644, &guest)?;
+            // libbpf reads the kernel's configuration there (Kconfig externs of BPF programs).
+            if self.kernel.config.exists() {
+                w.copy(&format!("boot/config-{}", self.kernel.release), 0o644, &self.kernel.config)?;
+            }
+            let qemu = format!("usr/bin/qemu-system-{}", self.arch);
+            w.copy(&qemu, 0o755, &self.base.join(&qemu))?;
+            programs.push((self.base.clone(), self.base.join(&qemu)));
+            for path in firmware(self.arch) {
+                let from = self.base.join(path);
+                if from.exists() {
+                    w.copy(path, 0o644, &from)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Writes one image; `more` adds to it, and names the programs (with their trees) whose libraries are needed.
+    fn write(
+        &self,
+        path: &Path,
+        init: &str,
+        scratch: &Path,
+        wanted_modules: &[&str],
+        more: impl FnOnce(&mut Writer<BufWriter<File>>, &mut Vec<(PathBuf, PathBuf)>) -> io::Result<()>,
+    ) -> Result<()> {
+        let modules = match &self.kernel.modules {
+            Some(folder) => modules::resolve(folder, wanted_modules, scratch)?,
+            None => Vec::new(),
+        };
+        let busybox = self.base.join("usr/bin/busybox");
+        let applets = elf::busybox_applets(&busybox)?;
+        let mut dynamic = Vec::new();
+        let file = File::create(path).map_err(|e| LabError::io(path, e))?;
+        let mut w = Writer::new(BufWriter::new(file));
+        let fill = |w: &mut Writer<BufWriter<File>>, dynamic: &mut Vec<(PathBuf, PathBuf)>| -> io::Result<()> {
+            for folder in ["dev", "proc", "sys", "run", "tmp", "root", "etc", "usr/lib", "usr/lib64", "usr/sbin"] {
+                w.folder(folder)?;
+            }
+            for name in ["bin", "sbin", "lib", "lib64"] {
+                w.link(name, &format!("usr/{name}"))?;
+            }
+            w.device("dev/console", 5, 1)?;
+            w.file("init", 0o755, init.as_bytes())?;
+            w.file("etc/passwd", 0o644, b"root:x:0:0:root:/root:/bin/sh\n")?;
+            w.file("etc/group", 0o644, b"root:x:0:\n")?;
+            w.copy("usr/bin/busybox", 0o755, &busybox)?;
+            for (name, from) in &self.own {
+                w.copy(&format!("usr/bin/{name}"), 0o755, from)?;
+            }
+            for (number, module) in modules.iter().enumerate() {
+                let name = module.file_name().unwrap_or_default().to_string_lossy();
+                w.copy(&format!("usr/lib/entrain/modules/{number:02}-{name}"), 0o644, module)?;
+            }
+            for wanted in &self.wanted {
+                w.copy(&format!("usr/bin/{}", wanted.program), 0o755, &wanted.file)?;
+                dynamic.push((wanted.tree.clone(), wanted.file.clone()));
+                for (place, from) in &wanted.data {
+                    w.copy(place, 0o644, from)?;
+                }
+            }
+            more(w, dynamic)?;
+            let taken: Vec<&str> = self.wanted.iter().map(|w| w.program.as_str()).collect();
+            for applet in applets.iter().filter(|a| *a != "busybox" && !taken.contains(&a.as_str())) {
+                w.link(&format!("usr/bin/{applet}"), "busybox")?;
+            }
+            Ok(())
+        };
+        fill(&mut w, &mut dynamic).map_err(|e| LabError::io(path, e))?;
+        let mut libraries = BTreeMap::new();
+        for (tree, program) in dynamic {
+            // The first tree wins: all of them come from one release.
+            for (place, from) in elf::libraries(&tree, self.arch, &[program])? {
+                libraries.entry(place).or_insert(from);
+            }
+        }
+        for (place, from) in libraries {
+            w.copy(&place, 0o755, &from).map_err(|e| LabError::io(path, e))?;
+        }
+        w.finish().map(drop).map_err(|e| LabError::io(path, e))
+    }
+}
+
+/// What QEMU reads when it boots a guest of ours, in Debian's places.
+fn firmware(arch: Arch) -> &'static [&'static str] {
+    match arch {
+        Arch::Aarch64 => &[],
+        Arch::X86_64 => &[
+            "usr/share/qemu/qboot.rom",
+            "usr/share/qemu/linuxboot_dma.bin",
+            "usr/share/qemu/pvh.bin",
+            "usr/share/qemu/kvmvapic.bin",
+            "usr/share/seabios/bios-microvm.bin",
+        ],
+    }
+}
+
+/// Removes old images: every build of Entrain makes new ones.
+fn prune(cache: &Cache, keep: &Path) {
+    let Ok(items) = fs::read_dir(cache.root().join("images")) else { return };
+    let mut old: Vec<(SystemTime, String)> = items
+        .filter_map(|item| {
+            let item = item.ok()?;
+            let name = item.file_name().into_string().ok().filter(|n| !n.starts_with('.'))?;
+            let made = item.metadata().ok().filter(fs::Metadata::is_dir)?.modified().ok()?;
+            (item.path() != keep && made.elapsed().is_ok_and(|age| age > YOUNG)).then_some((made, name))
+        })
+        .collect();
+    old.sort();
+    let excess = old.len().saturating_sub(KEPT);
+    for (_, name) in old.into_iter().take(excess) {
+        if let Err(e) = cache.forget("images", &name) {
+            tracing::warn!("an old image stays: {e}");
+        }
+    }
+}

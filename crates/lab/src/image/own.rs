@@ -1,0 +1,57 @@
+//! Entrain's own programs for the machines, and kernels of the user's own.
+use std::path::{Path, PathBuf};
+
+use super::elf;
+use crate::{LabError, Result, archive::Kernel, machine::Arch};
+
+/// What runs in the machines, beside Debian's programs.
+const PROGRAMS: [&str; 2] = ["entrain", "entrain-load"];
+
+/// Finds the programs of that architecture: where this program was built or installed.
+pub fn programs(arch: Arch) -> Result<Vec<(&'static str, PathBuf)>> {
+    let exe = std::env::current_exe().and_then(|p| p.canonicalize()).map_err(|e| LabError::io("/proc/self/exe", e))?;
+    let profile = exe.parent().and_then(Path::file_name).unwrap_or_default();
+    let folder = exe.parent().unwrap_or(Path::new("/"));
+    let up = |levels: usize| folder.ancestors().nth(levels).unwrap_or(folder).to_owned();
+    let built = format!("{arch}-unknown-linux-gnu");
+    let candidates = [
+        // target/TRIPLE/PROFILE/entrain, then target/PROFILE/entrain
+        up(2).join(&built).join(profile),
+        up(1).join(&built).join(profile),
+        // PREFIX/bin/entrain
+        up(1).join("lib/entrain").join(arch.name()),
+        folder.to_owned(),
+    ];
+    PROGRAMS
+        .into_iter()
+        .map(|name| {
+            let found = candidates.iter().map(|c| c.join(name)).find(|p| p.exists() && elf::is_for(p, arch));
+            let found = found.ok_or_else(|| LabError::Missing {
+                what: format!("no program {name} for {arch} lies beside {}", exe.display()),
+                advice: "run 'make build' (or 'make install'), which builds for both architectures".into(),
+            })?;
+            Ok((name, found))
+        })
+        .collect()
+}
+
+/// A kernel given with `--kernel`, with `--modules` if it has any.
+pub fn kernel(image: &Path, modules: Option<&Path>) -> Result<Kernel> {
+    if !image.is_file() {
+        return Err(LabError::Missing {
+            what: format!("{}: no such kernel image", image.display()),
+            advice: "give --kernel the path of a vmlinuz or Image".into(),
+        });
+    }
+    let release = modules.and_then(Path::file_name).map_or("own".to_owned(), |n| n.to_string_lossy().into_owned());
+    let beside = image.with_file_name(format!("config-{release}"));
+    let inside = modules.map(|m| m.join("config")).filter(|p| p.exists());
+    let kernel = Kernel { release, image: image.to_owned(), config: inside.unwrap_or(beside), modules: modules.map(Path::to_owned) };
+    if kernel.config.exists() {
+        let lacks = kernel.lacks()?;
+        if !lacks.is_empty() {
+            tracing::warn!("{}: lacks {}", image.display(), lacks.join(" and "));
+        }
+    }
+    Ok(kernel)
+}

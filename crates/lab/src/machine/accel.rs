@@ -1,0 +1,100 @@
+//! Which QEMU the development machine uses, and whether it can use KVM.
+use std::{ffi::OsString, fs, path::Path};
+
+use super::{Accel, Arch, MachineSpec, qemu::Program};
+use crate::{
+    Cache, LabError, Progress, Result,
+    archive::{Archive, BACKPORTS},
+};
+
+/// Shall the host machine run under KVM?
+pub(super) fn use_kvm(spec: &MachineSpec) -> Result<bool> {
+    match spec.accel {
+        Accel::Tcg => Ok(false),
+        Accel::Auto => Ok(kvm_works(spec.arch).is_ok()),
+        Accel::Kvm => kvm_works(spec.arch).map(|()| true).map_err(|why| LabError::Missing {
+            what: format!("KVM cannot carry the host machine: {why}"),
+            advice: "use --accel tcg (or auto)".into(),
+        }),
+    }
+}
+
+/// KVM for that architecture, with virtualization for its guests in turn; why not, if not.
+pub(crate) fn kvm_works(arch: Arch) -> std::result::Result<(), String> {
+    if Arch::native() != Some(arch) {
+        return Err(format!("this computer is not {arch}"));
+    }
+    let file = fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/kvm")
+        .map_err(|e| format!("/dev/kvm: {e}"))?;
+    // The device may be there without a CPU that can do it: only making a VM tells.
+    create_vm(&file).map_err(|e| format!("/dev/kvm: a VM cannot be made: {e}"))?;
+    let nested = ["kvm_amd", "kvm_intel"]
+        .map(|m| Path::new("/sys/module").join(m).join("parameters/nested"))
+        .iter()
+        .any(|p| fs::read_to_string(p).is_ok_and(|v| matches!(v.trim(), "1" | "Y")));
+    if arch == Arch::X86_64 && !nested {
+        return Err("nested virtualization is off".into());
+    }
+    Ok(())
+}
+
+fn create_vm(kvm: &fs::File) -> rustix::io::Result<()> {
+    use rustix::ioctl;
+    /// `KVM_CREATE_VM`: `_IO(0xAE, 0x01)`; its argument is the machine type, 0.
+    struct CreateVm;
+    // SAFETY: the opcode is KVM_CREATE_VM, whose argument is an integer, and whose result is a descriptor.
+    unsafe impl ioctl::Ioctl for CreateVm {
+        type Output = std::os::fd::OwnedFd;
+        const IS_MUTATING: bool = false;
+        fn opcode(&self) -> ioctl::Opcode {
+            ioctl::opcode::none(0xae, 0x01)
+        }
+        fn as_ptr(&mut self) -> *mut std::ffi::c_void {
+            std::ptr::null_mut()
+        }
+        unsafe fn output_from_ptr(
+            out: ioctl::IoctlOutput,
+            _: *mut std::ffi::c_void,
+        ) -> rustix::io::Result<Self::Output> {
+            use std::os::fd::FromRawFd;
+            // SAFETY: the call succeeded, so `out` is a fresh descriptor that nobody else owns.
+            Ok(unsafe { std::os::fd::OwnedFd::from_raw_fd(out) })
+        }
+    }
+    // SAFETY: see above; `kvm` is open.
+    unsafe { ioctl::ioctl(kvm, CreateVm) }.map(drop)
+}
+
+/// QEMU for host machines of that architecture: the archive's newest, run out of the cache through its own loader, so
+/// that nothing is installed and any system's libraries will do.
+///
+/// From 11.1 on, WFE in aarch64 guests traps under emulation, which gives the directed yields that PLE gives on x86.
+pub(crate) fn qemu(cache: &Cache, arch: Arch, progress: &dyn Progress) -> Result<Program> {
+    let native = Arch::native().ok_or_else(|| LabError::Missing {
+        what: format!("no QEMU for a development machine of architecture {}", std::env::consts::ARCH),
+        advice: "the lab runs on x86_64 and aarch64".into(),
+    })?;
+    let package = match arch {
+        Arch::Aarch64 => "qemu-system-arm",
+        Arch::X86_64 => "qemu-system-x86",
+    };
+    let tree = Archive::new(cache, native).tree(package, BACKPORTS, &[package], progress)?;
+    let (loader, triplet) = match native {
+        Arch::Aarch64 => ("usr/lib/aarch64-linux-gnu/ld-linux-aarch64.so.1", "aarch64-linux-gnu"),
+        Arch::X86_64 => ("usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2", "x86_64-linux-gnu"),
+    };
+    let libraries = tree.join("usr/lib").join(triplet);
+    let mut path = OsString::from(&libraries);
+    // A library of PulseAudio's lies in a folder of its own.
+    path.push(":");
+    path.push(libraries.join("pulseaudio"));
+    let mut argv: Vec<OsString> = vec![tree.join(loader).into(), "--library-path".into(), path];
+    argv.push(tree.join(format!("usr/bin/qemu-system-{arch}")).into());
+    for data in ["usr/share/qemu", "usr/share/seabios"] {
+        argv.extend(["-L".into(), tree.join(data).into()]);
+    }
+    Ok(Program { argv })
+}
