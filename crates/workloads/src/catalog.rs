@@ -1,0 +1,221 @@
+//! The catalogue: every load, every metric it can report, with unit and direction.
+//!
+//! The loads take their metrics from here and the lab its units and directions, so the two cannot drift apart.
+
+/// Which direction of a metric is the good one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Better {
+    /// More is better: throughput, fairness.
+    Higher,
+    /// Less is better: latency, jitter.
+    Lower,
+    /// Neither: it describes the run.
+    Neither,
+}
+
+/// One figure that a load reports.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Metric {
+    /// Name in the JSON lines.
+    pub name: &'static str,
+    /// Unit: `1/s`, `us`, `ms`, `s`, `ratio`, `MB/s`, `pages` or `1`.
+    pub unit: &'static str,
+    /// Direction.
+    pub better: Better,
+    /// What it is, in one line.
+    pub about: &'static str,
+}
+
+/// One load: a subcommand of `entrain-load`.
+#[derive(Debug)]
+pub struct Load {
+    /// Its name: `wake`, …, or `run dbench`.
+    pub name: &'static str,
+    /// The arguments of `entrain-load` that select it.
+    pub argv: &'static [&'static str],
+    /// The program that has to be there besides `entrain-load`.
+    pub program: Option<&'static str>,
+    /// What it measures, in one line.
+    pub about: &'static str,
+    /// All metrics that it can report. The first is the one to show if only one is shown.
+    pub metrics: &'static [&'static Metric],
+}
+
+macro_rules! metrics {
+    ($($id:ident = $name:literal $unit:literal $better:ident $about:literal;)*) => {
+        $(#[doc = $about] pub static $id: Metric = Metric { name: $name, unit: $unit, better: Better::$better, about: $about };)*
+    };
+}
+
+metrics! {
+    OPS = "ops_per_s" "1/s" Higher "operations per second, all threads together";
+    FAIRNESS = "fairness" "ratio" Higher "operations of the slowest thread over those of the fastest (0 to 1)";
+    REQUESTS = "requests_per_s" "1/s" Higher "requests served per second";
+    WAKE_P50 = "wake_p50" "us" Lower "median time from wake-up to the worker running";
+    WAKE_P90 = "wake_p90" "us" Lower "90 % of the wake-ups took no longer";
+    WAKE_P99 = "wake_p99" "us" Lower "99 % of the wake-ups took no longer";
+    WAKE_P999 = "wake_p999" "us" Lower "99.9 % of the wake-ups took no longer";
+    WAKE_MAX = "wake_max" "us" Lower "the longest time from wake-up to the worker running";
+    REQUEST_P50 = "request_p50" "us" Lower "median time from wake-up to the end of the request's work";
+    REQUEST_P99 = "request_p99" "us" Lower "99 % of the requests ended within this time of their wake-up";
+    RATE_MISSED = "rate_missed" "ratio" Lower "share of the requests of a fixed rate for which no worker was free";
+    ON_TIME = "on_time_share" "ratio" Higher "share of the due ticks that came 0.925 to 1.079 periods after the tick before";
+    MISSED = "missed_share" "ratio" Lower "share of the due ticks that came together with a later one";
+    JITTER_MAX = "jitter_max" "ms" Lower "the latest tick: counter at the tick minus counter when it was due";
+    JITTER_P50 = "jitter_p50" "us" Lower "median lateness of the ticks";
+    JITTER_P99 = "jitter_p99" "us" Lower "99 % of the ticks were no later than this";
+    INTERVAL_MAX = "interval_max" "ms" Lower "the longest time between two ticks";
+    ITERATIONS = "iterations_per_s" "1/s" Higher "fixed pieces of arithmetic per second, all threads together";
+    PROGRESS_MIN = "progress_min" "ratio" Higher "iterations in the worst second over those of an average second";
+    SECTIONS = "sections_per_s" "1/s" Higher "critical sections entered per second, all threads together";
+    SECTION_P50 = "section_p50" "us" Neither "median length of a critical section, with the system call around it taken off";
+    SECTION_MAX = "section_max" "us" Neither "the longest critical section, preemption of the CPU included";
+    SECTION_SHARE = "section_share" "ratio" Neither "share of the threads' time that was spent in critical sections";
+    CORRUPTIONS = "corruptions" "1" Lower "words that did not hold what was written to them";
+    PAGES_CHECKED = "pages_per_s" "1/s" Higher "pages verified per second";
+    PAGES_REUSED = "reused_per_s" "1/s" Neither "pages given back to the kernel and taken again per second";
+    THROUGHPUT = "throughput" "MB/s" Higher "dbench's throughput";
+    LATENCY_MAX = "latency_max" "ms" Lower "the longest operation of any client";
+    MESSAGES = "messages_per_s" "1/s" Higher "messages passed per second in hackbench's timed phase";
+    ROUND_TIME = "round_time" "s" Lower "median time of one hackbench round of 100 messages a pair";
+    ROUNDS = "rounds" "1" Neither "rounds of hackbench that ended within the time";
+    TIMER_AVG = "timer_avg" "us" Lower "mean lateness of cyclictest's timers";
+    TIMER_P50 = "timer_p50" "us" Lower "median lateness of cyclictest's timers";
+    TIMER_P99 = "timer_p99" "us" Lower "99 % of cyclictest's timers were no later than this";
+    TIMER_MAX = "timer_max" "us" Lower "the latest of cyclictest's timers";
+    BOGO_OPS = "bogo_ops_per_s" "1/s" Higher "stress-ng's bogus operations per second of real time";
+    READ_IOPS = "read_iops" "1/s" Higher "reads per second";
+    WRITE_IOPS = "write_iops" "1/s" Higher "writes per second";
+    READ_P99 = "read_p99" "us" Lower "99 % of the reads took no longer";
+    WRITE_P99 = "write_p99" "us" Lower "99 % of the writes took no longer";
+}
+
+/// All loads.
+pub static LOADS: &[Load] = &[
+    Load {
+        name: "wake",
+        argv: &["wake"],
+        program: None,
+        about: "message threads wake worker threads that do a piece of work: wake-up latency and requests per second",
+        metrics: &[
+            &WAKE_P99,
+            &REQUESTS,
+            &WAKE_P50,
+            &WAKE_P90,
+            &WAKE_P999,
+            &WAKE_MAX,
+            &REQUEST_P50,
+            &REQUEST_P99,
+            &RATE_MISSED,
+        ],
+    },
+    Load {
+        name: "lock",
+        argv: &["lock"],
+        program: None,
+        about: "all threads on one kernel lock: what a preempted lock holder or waiter costs",
+        metrics: &[&OPS, &FAIRNESS],
+    },
+    Load {
+        name: "shootdown",
+        argv: &["shootdown"],
+        program: None,
+        about: "one thread drops a page that all CPUs may hold in their TLB: what waiting for every CPU's answer costs",
+        metrics: &[&OPS],
+    },
+    Load {
+        name: "tick",
+        argv: &["tick"],
+        program: None,
+        about: "a 2 ms periodic clock on each CPU against the CPU's own counter: share on time, worst jitter",
+        metrics: &[&JITTER_MAX, &ON_TIME, &MISSED, &JITTER_P50, &JITTER_P99, &INTERVAL_MAX],
+    },
+    Load {
+        name: "spin",
+        argv: &["spin"],
+        program: None,
+        about: "burns CPU in user mode: how much the guest gets, and how evenly",
+        metrics: &[&ITERATIONS, &FAIRNESS, &PROGRESS_MIN],
+    },
+    Load {
+        name: "critical",
+        argv: &["critical"],
+        program: None,
+        about: "keeps the kernel in non-preemptible sections of a chosen length, by fcntl(F_GETLK) on a file with many locks",
+        metrics: &[&SECTIONS, &SECTION_P50, &SECTION_MAX, &SECTION_SHARE],
+    },
+    Load {
+        name: "memcheck",
+        argv: &["memcheck"],
+        program: None,
+        about: "fills memory with patterns and verifies them: finds a stray write into pages that are used again",
+        metrics: &[&CORRUPTIONS, &PAGES_CHECKED, &PAGES_REUSED],
+    },
+    Load {
+        name: "dbench",
+        argv: &["run", "dbench"],
+        program: Some("dbench"),
+        about: "dbench on tmpfs, one client a thread: a file server's mix of system calls",
+        metrics: &[&THROUGHPUT, &LATENCY_MAX],
+    },
+    Load {
+        name: "hackbench",
+        argv: &["run", "hackbench"],
+        program: Some("hackbench"),
+        about: "hackbench over pipes, rounds until the time is over: wake-ups and run-queue locks",
+        metrics: &[&MESSAGES, &ROUND_TIME, &ROUNDS],
+    },
+    Load {
+        name: "cyclictest",
+        argv: &["run", "cyclictest"],
+        program: Some("cyclictest"),
+        about: "cyclictest, one FIFO thread a CPU: how late timers fire",
+        metrics: &[&TIMER_P99, &TIMER_AVG, &TIMER_P50, &TIMER_MAX],
+    },
+    Load {
+        name: "stress-ng",
+        argv: &["run", "stress-ng"],
+        program: Some("stress-ng"),
+        about: "one of stress-ng's stressors",
+        metrics: &[&BOGO_OPS],
+    },
+    Load {
+        name: "fio",
+        argv: &["run", "fio"],
+        program: Some("fio"),
+        about: "fio, random 4 KiB reads and writes on tmpfs",
+        metrics: &[&READ_IOPS, &WRITE_IOPS, &READ_P99, &WRITE_P99],
+    },
+];
+
+/// The load of that name.
+pub fn load(name: &str) -> Option<&'static Load> {
+    LOADS.iter().find(|load| load.name == name)
+}
+
+impl Load {
+    /// This load's metric of that name.
+    pub fn metric(&self, name: &str) -> Option<&'static Metric> {
+        self.metrics.iter().copied().find(|metric| metric.name == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn names_are_unique_and_a_metric_means_one_thing() {
+        let mut loads = BTreeMap::new();
+        let mut units = BTreeMap::new();
+        for load in LOADS {
+            assert!(loads.insert(load.name, ()).is_none(), "{} is listed twice", load.name);
+            assert!(!load.metrics.is_empty(), "{} reports nothing", load.name);
+            for metric in load.metrics {
+                let known = units.entry(metric.name).or_insert((metric.unit, metric.better));
+                assert_eq!(*known, (metric.unit, metric.better), "{} has two meanings", metric.name);
+            }
+        }
+    }
+}

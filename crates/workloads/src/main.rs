@@ -1,0 +1,59 @@
+//! `entrain-load`: the loads that the lab runs in guests, and the counters that it takes around them.
+
+mod clock;
+mod cpu;
+mod critical;
+mod lock;
+mod memcheck;
+mod output;
+mod programs;
+mod session;
+mod shootdown;
+mod snapshot;
+mod spin;
+mod sync;
+mod tick;
+mod tmp;
+mod wake;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Measured loads for virtual machines: each prints what it measured, as text or as JSON lines (--json)
+#[derive(Parser)]
+#[command(version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    load: Load,
+}
+
+#[derive(Subcommand)]
+enum Load {
+    Wake(wake::Args),
+    Lock(lock::Args),
+    Shootdown(shootdown::Args),
+    Tick(tick::Args),
+    Spin(spin::Args),
+    Critical(critical::Args),
+    Memcheck(memcheck::Args),
+    Run(programs::Args),
+    Probe(snapshot::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().load {
+        Load::Wake(args) => wake::run(&args),
+        Load::Lock(args) => lock::run(&args),
+        Load::Shootdown(args) => shootdown::run(&args),
+        Load::Tick(args) => tick::run(&args),
+        Load::Spin(args) => spin::run(&args),
+        Load::Critical(args) => critical::run(&args),
+        Load::Memcheck(args) => memcheck::run(&args),
+        Load::Run(args) => programs::run(&args),
+        Load::Probe(args) => snapshot::run(&args),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("entrain-load: {error:#}");
+        ExitCode::from(2)
+    })
+}

@@ -1,0 +1,138 @@
+//! KVM's counters in debugfs (VM exits by reason, directed yields, halts) and its vCPU threads' CPU time.
+
+use super::{Counters, vanishing};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// A KVM guest that runs here.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Vm {
+    /// Name of KVM's folder: process id of the VMM and number of its descriptor. Unique while the VM lives.
+    pub id: String,
+    /// Name of the VMM's process; the lab gives its guests' QEMUs the guests' names.
+    pub name: String,
+    /// KVM's counters, sums over the vCPUs, as KVM names them. Which ones there are depends on the architecture.
+    pub counters: Counters,
+    /// Its vCPUs.
+    pub vcpus: Vec<Vcpu>,
+}
+
+/// A vCPU's thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Vcpu {
+    /// Thread id.
+    pub tid: u32,
+    /// Time that it ran on a CPU, ns.
+    pub run_ns: u64,
+    /// Time that it was runnable and waited for a CPU, ns.
+    pub wait_ns: u64,
+    /// Times that it was put on a CPU.
+    pub runs: u64,
+}
+
+/// The counters that we take: each is a file of debugfs, and under emulation reading all 60 takes longer than it is
+/// worth.
+const COUNTERS: &[&str] = &[
+    "exits",
+    "halt_exits",
+    "wfe_exit_stat",
+    "wfi_exit_stat",
+    "hvc_exit_stat",
+    "mmio_exit_user",
+    "mmio_exit_kernel",
+    "io_exits",
+    "mmio_exits",
+    "irq_exits",
+    "irq_window_exits",
+    "signal_exits",
+    "hypercalls",
+    "insn_emulation",
+    "irq_injections",
+    "pf_taken",
+    "directed_yield_attempted",
+    "directed_yield_successful",
+    "preemption_reported",
+    "halt_attempted_poll",
+    "halt_successful_poll",
+    "halt_wakeup",
+    "remote_tlb_flush",
+];
+
+const FOLDER: &str = "sys/kernel/debug/kvm";
+
+/// All VMs; empty without KVM or without debugfs.
+pub(super) fn read(root: &Path) -> Vec<Vm> {
+    let Ok(entries) = std::fs::read_dir(root.join(FOLDER)) else { return Vec::new() };
+    let mut vms: Vec<Vm> = entries
+        .filter_map(|entry| {
+            let id = entry.ok()?.file_name().into_string().ok()?;
+            // Beside the VMs' folders there are files with the sums over all VMs.
+            let pid = id.split_once('-')?.0.parse::<u32>().ok()?;
+            vm(root, &id, pid)
+        })
+        .collect();
+    vms.sort_by(|a, b| a.id.cmp(&b.id));
+    vms
+}
+
+fn vm(root: &Path, id: &str, pid: u32) -> Option<Vm> {
+    let folder = root.join(FOLDER).join(id);
+    let counters = COUNTERS
+        .iter()
+        .filter_map(|name| Some(((*name).to_owned(), vanishing(&folder.join(name))?.parse().ok()?)))
+        .collect();
+    let mut vcpus: Vec<Vcpu> = std::fs::read_dir(&folder)
+        .ok()?
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            entry.file_name().to_str()?.strip_prefix("vcpu")?.parse::<u32>().ok()?;
+            let tid = vanishing(&entry.path().join("pid"))?.parse().ok()?;
+            vcpu(root, pid, tid)
+        })
+        .collect();
+    vcpus.sort_by_key(|vcpu| vcpu.tid);
+    let name = vanishing(&root.join(format!("proc/{pid}/comm")))?;
+    Some(Vm { id: id.to_owned(), name, counters, vcpus })
+}
+
+fn vcpu(root: &Path, pid: u32, tid: u32) -> Option<Vcpu> {
+    let text = vanishing(&root.join(format!("proc/{pid}/task/{tid}/schedstat")))?;
+    let numbers: Vec<u64> = text.split_whitespace().map(|word| word.parse().ok()).collect::<Option<_>>()?;
+    let [run_ns, wait_ns, runs] = numbers[..] else { return None };
+    Some(Vcpu { tid, run_ns, wait_ns, runs })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::fake;
+    use super::*;
+
+    #[test]
+    fn vms_are_found_with_their_counters_and_vcpus() {
+        let root = fake(&[
+            ("sys/kernel/debug/kvm/exits", "99\n"),
+            ("sys/kernel/debug/kvm/812-11/exits", "40\n"),
+            ("sys/kernel/debug/kvm/812-11/wfe_exit_stat", "7\n"),
+            ("sys/kernel/debug/kvm/812-11/vcpu0/pid", "815\n"),
+            ("sys/kernel/debug/kvm/812-11/vcpu1/pid", "816\n"),
+            ("proc/812/comm", "vm0\n"),
+            ("proc/812/task/815/schedstat", "1000 200 30\n"),
+            ("proc/812/task/816/schedstat", "1 2 3\n"),
+        ]);
+        let vms = read(root.path());
+        assert_eq!(vms.len(), 1);
+        assert_eq!((vms[0].id.as_str(), vms[0].name.as_str()), ("812-11", "vm0"));
+        assert_eq!(vms[0].counters, [("exits".into(), 40), ("wfe_exit_stat".into(), 7)].into());
+        assert_eq!(vms[0].vcpus[0], Vcpu { tid: 815, run_ns: 1000, wait_ns: 200, runs: 30 });
+        assert_eq!(vms[0].vcpus.len(), 2);
+    }
+
+    #[test]
+    fn a_vm_that_is_just_ending_is_left_out() {
+        // The VMM's process is gone, KVM's folder not yet; or a thread is gone.
+        let root = fake(&[("sys/kernel/debug/kvm/812-11/exits", "40\n")]);
+        assert!(read(root.path()).is_empty());
+        let root = fake(&[("sys/kernel/debug/kvm/812-11/vcpu0/pid", "815\n"), ("proc/812/comm", "vm0\n")]);
+        assert!(read(root.path())[0].vcpus.is_empty());
+    }
+}

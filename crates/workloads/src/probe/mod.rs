@@ -1,0 +1,131 @@
+//! Counters of a machine at one moment: what a probe sees is counted, not only timed.
+//!
+//! `entrain-load probe` prints a [`Snapshot`] as one line of JSON, in the host machine and in its guests, before and
+//! after a sample; the lab subtracts. Every reader takes a root folder, so that tests can fake `/proc` and `/sys`.
+//! What a kernel does not have (no KVM, no sched_ext, debugfs not mounted) is missing from the snapshot, not zero.
+
+mod interrupts;
+mod kvm;
+mod sched_ext;
+mod stat;
+
+pub use kvm::{Vcpu, Vm};
+pub use sched_ext::SchedExt;
+pub use stat::CpuTimes;
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Version of the snapshot's form.
+pub const SCHEMA: u32 = 1;
+
+/// Counters by name.
+pub type Counters = BTreeMap<String, u64>;
+
+/// All counters of a machine at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Monotonic clock of the machine in nanoseconds when the reading began.
+    pub at_ns: u64,
+    /// Context switches of all CPUs since boot.
+    pub context_switches: u64,
+    /// CPU time of all CPUs since boot, by kind.
+    pub cpu: CpuTimes,
+    /// Interrupts of all CPUs since boot, by kind: `reschedule`, `call`, `tlb`, `timer`, `irq_work`.
+    pub interrupts: Counters,
+    /// KVM guests that run here.
+    #[serde(default)]
+    pub vms: Vec<Vm>,
+    /// sched_ext, if the kernel has it.
+    #[serde(default)]
+    pub sched_ext: Option<SchedExt>,
+}
+
+/// A counter could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// A file that every Linux has is missing or unreadable.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file that every Linux has does not look as it should.
+    #[error("{path} holds no {wanted}")]
+    Form {
+        /// The file.
+        path: PathBuf,
+        /// What was looked for.
+        wanted: &'static str,
+    },
+}
+
+/// Reads all counters below `root` (`/` for the machine itself) at the time `at_ns`.
+pub fn take(root: &Path, at_ns: u64) -> Result<Snapshot, ProbeError> {
+    let (cpu, context_switches) = stat::read(root)?;
+    Ok(Snapshot {
+        schema: SCHEMA,
+        at_ns,
+        context_switches,
+        cpu,
+        interrupts: interrupts::read(root)?,
+        vms: kvm::read(root),
+        sched_ext: sched_ext::read(root),
+    })
+}
+
+fn text(root: &Path, path: &str) -> Result<String, ProbeError> {
+    let path = root.join(path);
+    std::fs::read_to_string(&path).map_err(|source| ProbeError::Read { path, source })
+}
+
+/// What a file says, trimmed; None if it is not there. Files of processes and guests vanish at any time.
+fn vanishing(path: &Path) -> Option<String> {
+    Some(std::fs::read_to_string(path).ok()?.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) fn fake(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    #[test]
+    fn this_machine_can_be_read() {
+        let snapshot = take(Path::new("/"), 1).unwrap();
+        assert!(snapshot.context_switches > 0);
+        assert!(snapshot.cpu.idle_ns + snapshot.cpu.user_ns > 0);
+        let json = serde_json::to_string(&snapshot).unwrap();
+        assert_eq!(serde_json::from_str::<Snapshot>(&json).unwrap(), snapshot);
+    }
+
+    #[test]
+    fn a_machine_without_kvm_and_sched_ext_lacks_them() {
+        let root = fake(&[("proc/stat", "cpu  1 0 0 0\nctxt 5\n"), ("proc/interrupts", "           CPU0\n")]);
+        let snapshot = take(root.path(), 7).unwrap();
+        assert_eq!((snapshot.at_ns, snapshot.context_switches), (7, 5));
+        assert!(snapshot.vms.is_empty() && snapshot.sched_ext.is_none() && snapshot.interrupts.is_empty());
+    }
+
+    #[test]
+    fn an_unreadable_proc_is_an_error_with_its_path() {
+        let root = fake(&[("proc/stat", "nothing\n")]);
+        assert!(take(root.path(), 0).unwrap_err().to_string().contains("proc/stat holds no"));
+        let root = fake(&[]);
+        assert!(take(root.path(), 0).unwrap_err().to_string().contains("cannot read"));
+    }
+}

@@ -1,0 +1,144 @@
+//! Runs a program to its end, to a signal, or to a deadline; nothing of it stays behind.
+
+use crate::clock::now_ns;
+use crate::session::Session;
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use entrain_workloads::wire::Reason;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
+
+/// How long a program may take to end after it was asked to.
+const PATIENCE_NS: u64 = 10_000_000_000;
+
+/// What a program left.
+pub(crate) struct Finished {
+    pub(crate) stdout: String,
+    pub(crate) reason: Reason,
+}
+
+/// What to do when the deadline passes.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Late {
+    /// The program does not keep its time: an error.
+    Fail,
+    /// It has no time limit of its own: it is ended and what it printed until then is returned as None.
+    End,
+}
+
+/// Runs `command` for at most `seconds`. A signal to us is handed on as SIGINT, on which all these programs print
+/// what they have; one that does not end then is killed.
+pub(crate) fn run(
+    session: &Session,
+    command: &mut Command,
+    package: &str,
+    seconds: f64,
+    late: Late,
+) -> Result<Option<Finished>> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    // SAFETY: prctl is async-signal-safe and takes plain numbers. The program must not outlive us, even if we are
+    // killed.
+    unsafe {
+        command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        });
+    }
+    let child = command.spawn().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => anyhow!(
+            "{name} is missing here: install Debian's package {package}, or in the lab name it among the machine's programs"
+        ),
+        _ => anyhow!(error).context(format!("cannot start {name}")),
+    })?;
+    let mut group = Group { child, name };
+    let stdout = reader(group.child.stdout.take().expect("it is piped"));
+    let stderr = reader(group.child.stderr.take().expect("it is piped"));
+    let ended = group.wait(session, now_ns() + (seconds * 1e9) as u64)?;
+    let (reason, status) = match ended {
+        Ended::Itself(status) => (Reason::Time, status),
+        Ended::Signal(status) => (Reason::Signal, status),
+        Ended::Late if late == Late::End => return Ok(None),
+        Ended::Late => bail!("{} did not end within {seconds:.0} s and was killed", group.name),
+    };
+    let collect = |thread: JoinHandle<io::Result<String>>| thread.join().expect("the reader does not panic");
+    let (stdout, stderr) = (collect(stdout)?, collect(stderr)?);
+    ensure!(
+        status.success() || reason == Reason::Signal,
+        "{} failed ({}): {}",
+        group.name,
+        status.signal().map_or(format!("exit status {}", status.code().unwrap_or(-1)), |s| format!("signal {s}")),
+        last_words(&stderr, &stdout)
+    );
+    Ok(Some(Finished { stdout, reason }))
+}
+
+fn last_words(stderr: &str, stdout: &str) -> String {
+    let text = if stderr.trim().is_empty() { stdout } else { stderr };
+    let lines: Vec<&str> = text.trim().lines().collect();
+    lines[lines.len().saturating_sub(3)..].join(" | ")
+}
+
+fn reader(mut pipe: impl Read + Send + 'static) -> JoinHandle<io::Result<String>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        pipe.read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    })
+}
+
+enum Ended {
+    Itself(std::process::ExitStatus),
+    Signal(std::process::ExitStatus),
+    Late,
+}
+
+/// The program and its children, a process group of their own.
+struct Group {
+    child: Child,
+    name: String,
+}
+
+impl Group {
+    fn wait(&mut self, session: &Session, deadline: u64) -> Result<Ended> {
+        let pidfd = pidfd(&self.child).with_context(|| format!("cannot watch {}", self.name))?;
+        if session.wait_for(pidfd.as_raw_fd(), deadline)?.is_some() {
+            return Ok(Ended::Itself(self.child.wait()?));
+        }
+        if now_ns() >= deadline {
+            return Ok(Ended::Late);
+        }
+        self.signal(libc::SIGINT);
+        // A second signal while we wait ends our patience.
+        match session.wait_for(pidfd.as_raw_fd(), now_ns() + PATIENCE_NS)? {
+            Some(()) => Ok(Ended::Signal(self.child.wait()?)),
+            None => bail!("{} did not end when it was interrupted and was killed", self.name),
+        }
+    }
+
+    fn signal(&self, signal: libc::c_int) {
+        // SAFETY: kill takes plain numbers. The group is the child's own, and its number cannot have been given to
+        // another one while the child is not reaped or members of the group live.
+        unsafe { libc::kill(-(self.child.id() as libc::pid_t), signal) };
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // The leader is perhaps reaped; what it left behind in its group must go with it.
+        self.signal(libc::SIGKILL);
+        let _ = self.child.wait();
+    }
+}
+
+fn pidfd(child: &Child) -> io::Result<OwnedFd> {
+    // SAFETY: pidfd_open takes plain numbers; the descriptor is new and owned by nobody else.
+    unsafe {
+        match libc::syscall(libc::SYS_pidfd_open, child.id(), 0) {
+            fd if fd >= 0 => Ok(OwnedFd::from_raw_fd(fd as i32)),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
