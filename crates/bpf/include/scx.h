@@ -8,7 +8,6 @@
 
 #include "kernel.h"
 
-struct cpumask;
 struct scx_init_task_args;
 struct scx_exit_task_args;
 struct scx_cgroup_init_args;
@@ -16,6 +15,11 @@ struct scx_exit_info;
 struct scx_dump_ctx;
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+/* Whole, not just declared: libbpf compares the kinds of what kernel functions take. */
+struct cpumask {
+	unsigned long bits[1];
+};
 
 struct kernfs_node {
 	__u64 id;
