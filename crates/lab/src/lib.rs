@@ -6,11 +6,13 @@ pub use self::{
     progress::Progress,
 };
 
+pub mod agent;
 pub mod archive;
 pub mod cache;
 pub mod cancel;
 pub mod cli;
 pub mod error;
 pub mod fault;
+pub mod image;
 pub mod machine;
 pub mod progress;
