@@ -17,6 +17,8 @@ const PATIENCE_NS: u64 = 10_000_000_000;
 pub(crate) struct Finished {
     pub(crate) stdout: String,
     pub(crate) reason: Reason,
+    /// How long it ran.
+    pub(crate) seconds: f64,
 }
 
 /// What to do when the deadline passes.
@@ -39,14 +41,8 @@ pub(crate) fn run(
 ) -> Result<Option<Finished>> {
     let name = command.get_program().to_string_lossy().into_owned();
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-    // SAFETY: prctl is async-signal-safe and takes plain numbers. The program must not outlive us, even if we are
-    // killed.
-    unsafe {
-        command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        });
-    }
+    // SAFETY: all of `prepare`'s calls are async-signal-safe and use no memory but its own.
+    unsafe { command.pre_exec(prepare) };
     let child = command.spawn().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => anyhow!(
             "{name} is missing here: install Debian's package {package}, or in the lab name it among the machine's programs"
@@ -56,7 +52,9 @@ pub(crate) fn run(
     let mut group = Group { child, name };
     let stdout = reader(group.child.stdout.take().expect("it is piped"));
     let stderr = reader(group.child.stderr.take().expect("it is piped"));
-    let ended = group.wait(session, now_ns() + (seconds * 1e9) as u64)?;
+    let start = now_ns();
+    let ended = group.wait(session, start + (seconds * 1e9) as u64)?;
+    let ran = (now_ns() - start) as f64 / 1e9;
     let (reason, status) = match ended {
         Ended::Itself(status) => (Reason::Time, status),
         Ended::Signal(status) => (Reason::Signal, status),
@@ -72,7 +70,20 @@ pub(crate) fn run(
         status.signal().map_or(format!("exit status {}", status.code().unwrap_or(-1)), |s| format!("signal {s}")),
         last_words(&stderr, &stdout)
     );
-    Ok(Some(Finished { stdout, reason }))
+    Ok(Some(Finished { stdout, reason, seconds: ran }))
+}
+
+/// In the child: it must not outlive us even if we are killed, and it must hear the signals that we block.
+fn prepare() -> io::Result<()> {
+    // SAFETY: prctl and signal take plain numbers; the set is ours and sigemptyset fills it.
+    let done = unsafe {
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut none);
+        libc::signal(libc::SIGINT, libc::SIG_DFL);
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) == 0
+            && libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut()) == 0
+    };
+    if done { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 fn last_words(stderr: &str, stdout: &str) -> String {

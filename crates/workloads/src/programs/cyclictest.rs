@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     ] {
         session.out.metric(metric, value)?;
     }
-    session.out.end(finished.reason, seconds)?;
+    session.out.end(finished.reason, finished.seconds)?;
     Ok(ExitCode::SUCCESS)
 }
 

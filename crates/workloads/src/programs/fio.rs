@@ -81,7 +81,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if let Some(us) = results.write_p99 {
         session.out.metric(&catalog::WRITE_P99, us)?;
     }
-    session.out.end(finished.reason, seconds)?;
+    session.out.end(finished.reason, finished.seconds)?;
     Ok(ExitCode::SUCCESS)
 }
 
