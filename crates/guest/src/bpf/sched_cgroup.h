@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * cpu.weight without a tree of queues: each cgroup knows the sum of the weights that want to run in it, and a task is
+ * charged by its part of its cgroup's part (entrain_share in fair.h). As with EEVDF, a group stands beside the tasks of
+ * its parent, weight against weight. Work per event is bounded by the depth of the tree.
+ */
+#ifndef ENTRAIN_GUEST_SCHED_CGROUP_H
+#define ENTRAIN_GUEST_SCHED_CGROUP_H
+
+#include "sched_state.h"
+
+/* Deeper groups share with their ancestor at this level. */
+#define CGROUP_DEPTH 8
+
+/* A group's share is computed anew after so long: the walk up the tree against the error while tasks come and go. */
+#define CGROUP_STALE_NS (4 * ENTRAIN_MSEC)
+
+struct cgroup_ctx {
+	__u64 weight; /* cpu.weight, 1..10000 */
+	__s64 active; /* weights of its runnable tasks and active children */
+	__s64 counted; /* the weight that its parent counts it with */
+	__u64 share;  /* of the guest, 1/1024 of a weight */
+	__u64 share_at;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_CGRP_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct cgroup_ctx);
+} sched_cgroups SEC(".maps");
+
+extern struct cgroup *bpf_cgroup_from_id(__u64 cgid) __ksym;
+
+/* Adds to a group's sum and, when the group wakes up or falls asleep with it, the group's weight to its parent's. */
+static void cgroup_add(struct cgroup *cgrp, __s64 delta)
+{
+	int i, top = cgrp->level < CGROUP_DEPTH ? cgrp->level : CGROUP_DEPTH;
+
+	bpf_for(i, 0, CGROUP_DEPTH) {
+		struct cgroup_ctx *ctx;
+		struct cgroup *at;
+		__s64 before;
+
+		if (top - i < 1)
+			break;
+		at = bpf_cgroup_ancestor(cgrp, top - i);
+		if (!at)
+			break;
+		ctx = bpf_cgrp_storage_get(&sched_cgroups, at, 0, 0);
+		if (!ctx) {
+			bpf_cgroup_release(at);
+			break;
+		}
+		before = __sync_fetch_and_add(&ctx->active, delta);
+		if (before <= 0 && before + delta > 0) {
+			delta = ctx->counted = ctx->weight;
+		} else if (before > 0 && before + delta <= 0) {
+			delta = -ctx->counted;
+		} else {
+			bpf_cgroup_release(at);
+			break;
+		}
+		bpf_cgroup_release(at);
+	}
+}
+
+/* A group's share of the guest. */
+static __u64 cgroup_share(struct cgroup *cgrp, struct cgroup_ctx *leaf, __u64 now)
+{
+	__u64 share = 0, active = 0;
+	int i, top = cgrp->level < CGROUP_DEPTH ? cgrp->level : CGROUP_DEPTH;
+
+	if (leaf->share && now - leaf->share_at < CGROUP_STALE_NS)
+		return leaf->share;
+	bpf_for(i, 1, CGROUP_DEPTH + 1) {
+		struct cgroup_ctx *ctx;
+		struct cgroup *at;
+
+		if (i > top)
+			break;
+		at = bpf_cgroup_ancestor(cgrp, i);
+		if (!at)
+			break;
+		ctx = bpf_cgrp_storage_get(&sched_cgroups, at, 0, 0);
+		if (!ctx) {
+			bpf_cgroup_release(at);
+			break;
+		}
+		share = i == 1 ? ctx->weight << ENTRAIN_SHARE_SHIFT : entrain_share(share, ctx->weight, active);
+		active = ctx->active > 0 ? ctx->active : 0;
+		bpf_cgroup_release(at);
+	}
+	leaf->share = share;
+	leaf->share_at = now;
+	return share;
+}
+
+/* The group that counts the task: its own, or its ancestor at CGROUP_DEPTH. Must be released. */
+static struct cgroup *group_of(struct task_struct *p)
+{
+	struct cgroup *cgrp = scx_bpf_task_cgroup(p), *at;
+
+	if (cgrp->level <= CGROUP_DEPTH)
+		return cgrp;
+	at = bpf_cgroup_ancestor(cgrp, CGROUP_DEPTH);
+	bpf_cgroup_release(cgrp);
+	return at;
+}
+
+/* What a task is charged by, in 1/1024 of a weight. */
+static __u64 task_share(struct task_struct *p, __u64 now)
+{
+	__u64 weight = entrain_weight_clamp(p->scx.weight), group;
+	struct cgroup *cgrp = group_of(p);
+	struct cgroup_ctx *ctx;
+	__u64 share = weight << ENTRAIN_SHARE_SHIFT;
+
+	if (!cgrp)
+		return share;
+	ctx = cgrp->level > 0 ? bpf_cgrp_storage_get(&sched_cgroups, cgrp, 0, 0) : NULL;
+	if (ctx) {
+		group = cgroup_share(cgrp, ctx, now);
+		if (group)
+			share = entrain_share(group, weight, ctx->active > 0 ? ctx->active : 0);
+	}
+	bpf_cgroup_release(cgrp);
+	return share;
+}
+
+/* The task becomes runnable. */
+static void cgroup_join(struct task_struct *p, struct task_ctx *t)
+{
+	struct cgroup *cgrp;
+
+	if (t->active)
+		return;
+	cgrp = group_of(p);
+	if (!cgrp)
+		return;
+	if (cgrp->level > 0) {
+		t->active = entrain_weight_clamp(p->scx.weight);
+		t->cgroup = cgrp->kn->id;
+		cgroup_add(cgrp, t->active);
+	}
+	bpf_cgroup_release(cgrp);
+}
+
+/* It is runnable no more. The group is the one that was joined: a task that moves has left it already. */
+static void cgroup_leave(struct task_ctx *t)
+{
+	struct cgroup *cgrp;
+
+	if (!t->active)
+		return;
+	cgrp = bpf_cgroup_from_id(t->cgroup);
+	if (cgrp) {
+		cgroup_add(cgrp, -(__s64)t->active);
+		bpf_cgroup_release(cgrp);
+	}
+	t->active = 0;
+}
+
+#endif /* ENTRAIN_GUEST_SCHED_CGROUP_H */

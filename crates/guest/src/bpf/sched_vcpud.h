@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * vcpud inside the scheduler: asks the controller (guest_vcpud.h) every millisecond how many vCPUs to keep, and parks
+ * and unparks them. To park a vCPU is to give it nothing but what is pinned to it: a store and a kick, no hotplug. Its
+ * interrupts, softirqs and per-CPU threads go on.
+ */
+#ifndef ENTRAIN_GUEST_SCHED_VCPUD_H
+#define ENTRAIN_GUEST_SCHED_VCPUD_H
+
+#include "sched_account.h"
+
+#define STEP_NS ENTRAIN_MSEC
+
+struct guest_vcpud vcpud;
+__u64 step_at;
+__u64 window_at;
+
+/* Measures how long the host lets a vCPU wait, from the words it publishes. */
+static __noinline void observe_wait(__s32 cpu, struct vcpu_ctx *v)
+{
+	struct entrain_page *page = page_of(cpu);
+	__u64 seed, steal, preemptions;
+
+	if (!page || !(host_features & ENTRAIN_F_VCPU_STATE))
+		return;
+	seed = READ_ONCE(page->link.seed);
+	preemptions = entrain_read(&page->host_fast.preemptions, seed);
+	if (preemptions == v->seen_preemptions)
+		return;
+	steal = entrain_read(&page->host_fast.steal, seed) << ENTRAIN_TIME_SHIFT;
+	if (v->seen_preemptions && preemptions > v->seen_preemptions)
+		v->host_wait = guest_mean(v->host_wait ? v->host_wait : GUEST_HOST_WAIT_NS,
+					  entrain_sub(steal, v->seen_wait) / (preemptions - v->seen_preemptions));
+	v->seen_preemptions = preemptions;
+	v->seen_wait = steal;
+}
+
+static __noinline void park(__s32 cpu, struct vcpu_ctx *v, bool parked)
+{
+	if (v->parked == parked)
+		return;
+	WRITE_ONCE(v->parked, parked);
+	count(parked ? &stats.parks : &stats.unparks);
+	if (parked) {
+		/* What runs there leaves at once. An idle one needs no kick. */
+		if (!v->idle)
+			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	} else if (nr_runnable > 0) {
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	}
+}
+
+/* One step for the whole guest, by whichever vCPU comes first. */
+__noinline int vcpud_step(__u64 now)
+{
+	struct guest_vcpud_input in = {
+		.now = now,
+		.nr_vcpus = nr_vcpus,
+		.wants = nr_runnable > 0 ? nr_runnable : 0,
+	};
+	__u64 last = READ_ONCE(step_at);
+	__u32 keep, pinned_all = 0, free_before = 0;
+	bool window;
+	int i;
+
+	if (now - last < STEP_NS || __sync_val_compare_and_swap(&step_at, last, now) != last)
+		return 0;
+	host_look(now);
+	window = now - window_at >= PINNED_WINDOW_NS;
+
+	bpf_for(i, 0, nr_vcpus) {
+		struct vcpu_ctx *v = vcpu(i);
+		__u64 ran = v->ran, stolen = v->stolen;
+
+		in.ran += entrain_sub(ran, v->seen_ran);
+		in.stolen += entrain_sub(stolen, v->seen_stolen);
+		if (window) {
+			__u64 pinned = v->pinned_ran;
+
+			v->pinned = entrain_sub(pinned, v->seen_pinned) > (now - window_at) / 2;
+			v->seen_pinned = pinned;
+		}
+		if (ran != v->seen_ran || stolen != v->seen_stolen)
+			v->stolen_share = (v->stolen_share * 7 + guest_stolen_share(ran - v->seen_ran,
+										    stolen - v->seen_stolen)) /
+					  8;
+		v->seen_ran = ran;
+		v->seen_stolen = stolen;
+		observe_wait(i, v);
+		pinned_all += v->pinned != 0;
+	}
+	if (window)
+		window_at = now;
+
+	in.floor = pinned_all;
+	in.entitlement = host_entitlement();
+	keep = guest_vcpud_step(&vcpud, &in);
+	stats.keep = keep;
+	stats.entitlement = in.entitlement;
+	stats.runnable = in.wants;
+	stats.stolen = guest_stolen_share(in.ran, in.stolen);
+	if (!use_vcpud)
+		return 0;
+
+	bpf_for(i, 0, nr_vcpus) {
+		struct vcpu_ctx *v = vcpu(i);
+
+		park(i, v, !guest_vcpud_kept(v->pinned != 0, pinned_all, free_before, keep));
+		free_before += v->pinned == 0;
+	}
+	return 0;
+}
+
+#endif /* ENTRAIN_GUEST_SCHED_VCPUD_H */

@@ -1,0 +1,101 @@
+//! `entrain guest`.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use crate::agent::{self, RegisterOnly};
+use crate::error::GuestError;
+use crate::lock::Lock;
+use crate::pages::Pages;
+use crate::selftest::Selftest;
+use crate::status;
+use crate::system::System;
+
+/// Tells the host about this guest, and this guest about its host
+#[derive(Debug, Args)]
+pub struct GuestArgs {
+    /// What the agent does; it runs until a signal ends it
+    #[arg(long, value_enum, default_value_t = Mode::Register, conflicts_with_all = ["release", "status"])]
+    mode: Mode,
+
+    /// End the agent that runs, or take back what one that was killed left behind
+    #[arg(long, conflicts_with = "status")]
+    release: bool,
+
+    /// Show what is registered and what the host publishes
+    #[arg(long)]
+    status: bool,
+
+    /// With --status: JSON
+    #[arg(long, requires = "status")]
+    json: bool,
+
+    /// Register on a machine that is no guest, for tests
+    #[arg(long, hide = true)]
+    anywhere: bool,
+
+    /// Hammer the page for so many seconds once a host takes part, print what came out, and end
+    #[arg(long, hide = true, value_name = "SECONDS", conflicts_with_all = ["release", "status"])]
+    selftest: Option<u64>,
+
+    /// The vCPU that the self-test hammers
+    #[arg(long, hide = true, default_value_t = 0)]
+    selftest_vcpu: u32,
+}
+
+/// What the agent does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// Only tell the host where this kernel keeps its preempt counts and load; the guest's scheduler stays as it is
+    Register,
+}
+
+/// Runs the command.
+pub fn run(args: GuestArgs) -> anyhow::Result<ExitCode> {
+    let system = System::live();
+    if args.status {
+        return show(&system, args.json);
+    }
+    if args.release {
+        return release(&system);
+    }
+    if let Some(seconds) = args.selftest {
+        let mut test = Selftest::new(args.selftest_vcpu, Duration::from_secs(seconds), Duration::from_secs(30));
+        agent::run(&system, args.anywhere, &mut test)?;
+        println!("{}", serde_json::to_string(test.outcome())?);
+        return Ok(if test.outcome().host { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
+    match args.mode {
+        Mode::Register => agent::run(&system, args.anywhere, &mut RegisterOnly)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(system: &System, json: bool) -> anyhow::Result<ExitCode> {
+    let status = status::status(&system.bpffs()?, &system.run_folder()?)?;
+    if json {
+        println!("{}", serde_json::to_string(&status)?);
+    } else {
+        print!("{}", status.text());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn release(system: &System) -> anyhow::Result<ExitCode> {
+    let bpffs = system.bpffs()?;
+    let folder = system.run_folder()?;
+    let ran = Lock::holder(&folder)?;
+    let _lock = Lock::take_over(&folder)?;
+    match (Pages::open(&bpffs, true)?, ran) {
+        (Some(pages), _) => {
+            let count = pages.count();
+            agent::release(pages)?;
+            println!("{count} pages taken back from an agent that was killed");
+        }
+        (None, Some(pid)) => println!("the agent (process {pid}) has ended"),
+        (None, None) => return Err(GuestError::NothingRegistered.into()),
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,109 @@
+//! What can go wrong in the guest's agent; every message says what to do.
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// An error of the agent. Whatever it had published is taken back before it is returned.
+#[derive(Debug, Error)]
+pub enum GuestError {
+    /// Rights are missing.
+    #[error("the agent needs {missing}: run it as root, or give it these capabilities")]
+    Privileges {
+        /// Names of capabilities.
+        missing: String,
+    },
+    /// The kernel was built without BTF.
+    #[error("{path} is missing: this kernel has no BTF (CONFIG_DEBUG_INFO_BTF); use a kernel that has, as Debian's", path = .0.display())]
+    NoBtf(PathBuf),
+    /// Lockdown forbids what the agent does.
+    #[error(
+        "kernel lockdown is in mode 'confidentiality': BPF may not read kernel memory; \
+         boot with lockdown=integrity, or do without Entrain in this guest"
+    )]
+    Lockdown,
+    /// No hypervisor.
+    #[error(
+        "this is not a virtual machine (no hypervisor bit in CPUID): run 'entrain guest' inside a guest, 'entrain host' here"
+    )]
+    NotAGuest,
+    /// The BPF file system is not there.
+    #[error("the BPF file system could not be mounted at {path}: {source}; mount it: mount -t bpf bpf {path}", path = path.display())]
+    Bpffs {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Another agent runs.
+    #[error("another agent runs in this guest (process {pid}); stop it with: entrain guest --release")]
+    Running {
+        /// Its process.
+        pid: u32,
+    },
+    /// There is nothing to release or to show.
+    #[error("nothing is registered in this guest; start the agent with: entrain guest --mode register")]
+    NothingRegistered,
+    /// The agent did not end.
+    #[error("the agent (process {pid}) did not end within {seconds} s; end it with: kill -9 {pid}, then release again")]
+    DoesNotEnd {
+        /// Its process.
+        pid: u32,
+        /// How long it was waited for.
+        seconds: u64,
+    },
+    /// The kernel keeps its variables in a way that this program does not know.
+    #[error("unknown kernel layout: {0}; this version of Entrain can't register this kernel's {1}")]
+    UnknownLayout(String, &'static str),
+    /// What was found failed its own check.
+    #[error("self-check failed: {0}; nothing was published")]
+    SelfCheck(String),
+    /// A file of /proc or /sys.
+    #[error("{path}: {source}", path = path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file of /proc or /sys says what was not expected.
+    #[error("{path} says {found:?}, which is not understood", path = path.display())]
+    Unexpected {
+        /// Which.
+        path: PathBuf,
+        /// What it says.
+        found: String,
+    },
+    /// The kernel refused something of BPF.
+    #[error("{doing}: {source}")]
+    Bpf {
+        /// What was tried.
+        doing: &'static str,
+        /// Why it failed.
+        source: libbpf_rs::Error,
+    },
+    /// A system call.
+    #[error("{doing}: {source}")]
+    System {
+        /// What was tried.
+        doing: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+impl GuestError {
+    /// For `map_err` on results of libbpf.
+    pub(crate) fn bpf(doing: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Self {
+        move |source| Self::Bpf { doing, source }
+    }
+
+    /// For `map_err` on results of system calls.
+    pub(crate) fn system<E: Into<io::Error>>(doing: &'static str) -> impl FnOnce(E) -> Self {
+        move |source| Self::System { doing, source: source.into() }
+    }
+}
+
+/// Result of the agent's functions.
+pub type Result<T> = std::result::Result<T, GuestError>;

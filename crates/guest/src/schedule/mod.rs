@@ -1,0 +1,145 @@
+//! The guest's sched_ext scheduler: loads it over the agent's pages and tells how it fares.
+//!
+//! The scheduler lives as long as the [`Scheduler`] value. When the process ends, however it ends, the kernel takes the
+//! scheduler down and all tasks are back on EEVDF.
+
+mod stats;
+
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Link, OpenObject};
+
+use crate::error::{GuestError, Result};
+pub use stats::Stats;
+
+mod skel {
+    #![allow(missing_docs, unreachable_pub, dead_code, clippy::all, clippy::undocumented_unsafe_blocks)]
+    include!(concat!(env!("OUT_DIR"), "/sched.skel.rs"));
+}
+
+/// vCPUs that the scheduler has room for (`ENTRAIN_MAX_VCPUS`).
+pub const MAX_VCPUS: u32 = 256;
+
+/// `SCX_ECODE_ACT_RESTART`: the scheduler was left because the CPUs changed, and wants to be loaded again.
+const RESTART: i64 = 1 << 48;
+
+/// `SCX_EXIT_UNREG` of `enum scx_exit_kind`: nothing below it is an end.
+const ENDED: i64 = 64;
+
+/// How the scheduler is to work.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Possible CPUs of this guest, 1..=[`MAX_VCPUS`].
+    pub nr_vcpus: u32,
+    /// Whether it parks vCPUs for which the host has no CPU.
+    pub vcpud: bool,
+}
+
+/// Why the kernel took the scheduler down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exit {
+    /// The kernel's words, and its message.
+    pub reason: String,
+    /// CPUs came or went: load it again.
+    pub restart: bool,
+}
+
+/// The loaded scheduler.
+pub struct Scheduler<'object> {
+    skel: skel::SchedSkel<'object>,
+    // Dropped before the skeleton: the programs stop before their maps go.
+    link: Option<Link>,
+}
+
+/// Whether this kernel has sched_ext; `root` is the root of its files.
+pub fn supported(root: &Path) -> bool {
+    root.join("sys/kernel/sched_ext/state").exists()
+}
+
+impl<'object> Scheduler<'object> {
+    /// Loads the scheduler over `pages` (the agent's map, an element per vCPU) and puts all ordinary tasks on it.
+    ///
+    /// # Errors
+    /// When the kernel refuses it: no sched_ext, another scheduler is loaded, rights are missing.
+    pub fn load(
+        object: &'object mut MaybeUninit<OpenObject>,
+        pages: BorrowedFd<'_>,
+        options: Options,
+    ) -> Result<Scheduler<'object>> {
+        let mut open = skel::SchedSkelBuilder::default()
+            .open(object)
+            .map_err(GuestError::bpf("the scheduler's programs could not be read"))?;
+        let rodata = open.maps.rodata_data.as_deref_mut().expect("the object has constants");
+        rodata.nr_vcpus = options.nr_vcpus;
+        rodata.use_vcpud = options.vcpud;
+        open.maps.pages.reuse_fd(pages).map_err(GuestError::bpf("the agent's pages do not suit the scheduler"))?;
+        let mut skel = open.load().map_err(GuestError::bpf("the kernel refused the scheduler's programs"))?;
+        let link = skel
+            .maps
+            .guest_ops
+            .attach_struct_ops()
+            .map_err(GuestError::bpf("the kernel did not take the scheduler; is another one loaded?"))?;
+        Ok(Scheduler { skel, link: Some(link) })
+    }
+
+    /// Why the kernel has taken the scheduler down; `None` while it runs.
+    pub fn exit(&self) -> Option<Exit> {
+        let bss = self.skel.maps.bss_data.as_deref().expect("the object has variables");
+        // SAFETY: an aligned integer of the object's own memory; BPF writes it as one word.
+        let kind = unsafe { std::ptr::read_volatile(&raw const bss.exit_kind) };
+        if kind < ENDED {
+            return None;
+        }
+        let mut reason = text(&bss.exit_reason);
+        let message = text(&bss.exit_message);
+        if !message.is_empty() {
+            reason = format!("{reason}: {message}");
+        }
+        Some(Exit { reason, restart: bss.exit_code & RESTART != 0 })
+    }
+
+    /// Counters since it was loaded, and what it sees now.
+    pub fn stats(&self) -> Stats {
+        Stats::read(&self.skel.maps.bss_data.as_deref().expect("the object has variables").stats)
+    }
+
+    /// Takes the scheduler down: all tasks are back on EEVDF when this returns.
+    pub fn unload(&mut self) {
+        self.link = None;
+    }
+}
+
+impl Drop for Scheduler<'_> {
+    fn drop(&mut self) {
+        self.unload();
+    }
+}
+
+/// A C string in a fixed array.
+fn text(bytes: &[i8]) -> String {
+    let bytes: Vec<u8> = bytes.iter().take_while(|&&byte| byte != 0).map(|&byte| byte as u8).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_ends_at_its_zero() {
+        assert_eq!(text(&[b'a' as i8, b'b' as i8, 0, b'c' as i8]), "ab");
+        assert_eq!(text(&[]), "");
+    }
+
+    #[test]
+    fn a_kernel_without_sched_ext_is_told_apart() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        assert!(!supported(root.path()));
+        std::fs::create_dir_all(root.path().join("sys/kernel/sched_ext")).expect("a folder");
+        std::fs::write(root.path().join("sys/kernel/sched_ext/state"), "disabled\n").expect("a file");
+        assert!(supported(root.path()));
+    }
+}
