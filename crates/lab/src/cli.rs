@@ -15,6 +15,10 @@ pub struct LabArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum LabCommand {
+    /// List the experiments
+    List,
+    /// Run an experiment and report what it found
+    Run(crate::run_cli::RunArgs),
     /// Boot a host machine with guests and open a shell in it (or run a command)
     Shell(shell::ShellArgs),
     /// Serve the lab inside a machine (started by its init).
@@ -25,6 +29,8 @@ enum LabCommand {
 /// Runs `entrain lab …`.
 pub fn run(args: LabArgs) -> anyhow::Result<ExitCode> {
     match args.command {
+        LabCommand::List => crate::run_cli::list(),
+        LabCommand::Run(args) => with_signals(|| crate::run_cli::run(args)),
         LabCommand::Shell(args) => with_signals(|| shell::run(args)),
         LabCommand::Agent => {
             crate::agent::serve::serve()?;

@@ -1,0 +1,423 @@
+//! Experiment files: what is booted, what runs in it, in which variants, and what must hold of the figures.
+//!
+//! A file is data alone; `docs/experiments.md` describes its keys. Names that refer to others are checked when the
+//! file is read, so that a misspelt arm is an error with its line and not an experiment that measures nothing.
+
+mod catalogue;
+mod source;
+#[cfg(test)]
+mod tests;
+mod validate;
+
+#[cfg(test)]
+pub(crate) use catalogue::parse;
+pub use catalogue::{Entry, list, load};
+pub use source::ExperimentError;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use toml::Spanned;
+
+use crate::machine::{Arch, MemoryBackend};
+
+/// One experiment, as its file declares it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// Short name, as given on the command line.
+    pub name: Spanned<String>,
+    /// One line for lists and the head of the report.
+    pub title: String,
+    /// What is asked and how to read the answer; plain text.
+    #[serde(default)]
+    pub description: String,
+    /// Architectures that it can run on; both where nothing is said.
+    #[serde(default = "both")]
+    pub arch: Vec<Arch>,
+    /// Boots of the host machine, samples being paired within each.
+    pub boots: Spanned<u32>,
+    /// Times that every arm is visited within one boot.
+    #[serde(default = "one")]
+    pub rounds: Spanned<u32>,
+    /// Loads measured in one boot, by architecture, where a boot must be short; all where nothing is said.
+    #[serde(default)]
+    pub loads_per_boot: PerArch,
+    /// Times that the same boot may be lost to faults and repeated before the run gives up; each is reported.
+    #[serde(default = "three")]
+    pub lost_boots: u32,
+    /// What `--quick` makes smaller.
+    #[serde(default)]
+    pub quick: Quick,
+    /// The host machine.
+    pub machine: HostMachine,
+    /// All guests of a boot; those that a configuration does not name are paused while it is measured.
+    #[serde(default, rename = "guest")]
+    pub guests: Vec<Guest>,
+    /// Sets of guests that run at the same time.
+    #[serde(rename = "configuration")]
+    pub configurations: Vec<Configuration>,
+    /// What runs and is measured.
+    #[serde(rename = "load")]
+    pub loads: Vec<Load>,
+    /// The variants compared; `stock` is what the others are compared with.
+    #[serde(rename = "arm")]
+    pub arms: Vec<Arm>,
+    /// What is counted on the host beside every sample.
+    #[serde(default)]
+    pub probes: Vec<Spanned<String>>,
+    /// Configurations that the summary compares, as "total at 4× as a share of 1×".
+    #[serde(default, rename = "comparison")]
+    pub comparisons: Vec<Comparison>,
+    /// What must hold for exit status 0.
+    #[serde(default, rename = "check")]
+    pub checks: Vec<Check>,
+}
+
+/// `--quick`: fewer boots and shorter windows, within a time.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Quick {
+    /// Boots instead of the experiment's.
+    pub boots: Option<u32>,
+    /// Rounds instead of the experiment's.
+    pub rounds: Option<u32>,
+    /// Length of every load, in seconds, instead of the loads' own.
+    pub seconds: Option<f64>,
+    /// No further round is begun that would not end within this many seconds of the run's start.
+    pub within: Option<f64>,
+}
+
+/// A number for each architecture.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PerArch {
+    /// On aarch64.
+    pub aarch64: Option<u32>,
+    /// On x86_64.
+    pub x86_64: Option<u32>,
+}
+
+/// The host machine's size and kernel.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostMachine {
+    /// Its CPUs: the guests' pCPUs.
+    pub pcpus: u32,
+    /// Its memory in MiB.
+    pub memory_mib: u32,
+    /// Whether it boots the PREEMPT_RT flavour.
+    #[serde(default)]
+    pub rt: bool,
+    /// Further kernel parameters.
+    #[serde(default)]
+    pub cmdline: Vec<String>,
+    /// Debian programs wanted in host and guests.
+    #[serde(default)]
+    pub programs: Vec<String>,
+}
+
+/// One guest.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Guest {
+    /// Its name within the file.
+    pub name: Spanned<String>,
+    /// Its CPUs.
+    pub vcpus: u32,
+    /// Its memory in MiB.
+    pub memory_mib: u32,
+    /// What its memory is made of.
+    #[serde(default)]
+    pub memory: MemoryBackend,
+    /// Further kernel parameters.
+    #[serde(default)]
+    pub cmdline: Vec<String>,
+}
+
+/// Guests that run at the same time.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Configuration {
+    /// Its name, as `4x`.
+    pub name: Spanned<String>,
+    /// In words, for the report.
+    #[serde(default)]
+    pub title: String,
+    /// Names of its guests.
+    #[serde(default)]
+    pub guests: Vec<Spanned<String>>,
+}
+
+/// One thing to run: a command, or a scenario written in Rust.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Load {
+    /// Its name.
+    pub name: Spanned<String>,
+    /// In words, for the report.
+    #[serde(default)]
+    pub title: String,
+    /// The command and its arguments; `{seconds}`, `{warmup}`, `{vcpus}`, `{guest}` and `{seed}` are replaced.
+    pub run: Option<Spanned<Vec<String>>>,
+    /// The name of a [`crate::scenario::Scenario`], in place of a command.
+    pub scenario: Option<Spanned<String>>,
+    /// What the scenario is told.
+    #[serde(default)]
+    pub params: toml::Table,
+    /// Where the command runs: in every guest of the configuration at the same time, or on the host.
+    #[serde(default)]
+    pub on: Place,
+    /// Length of the measured window.
+    #[serde(default = "some_seconds")]
+    pub seconds: f64,
+    /// Time before it that the load runs unmeasured.
+    #[serde(default)]
+    pub warmup: f64,
+    /// Whole time that it may take beyond `seconds` and `warmup` before it counts as hung.
+    #[serde(default = "timeout")]
+    pub timeout: f64,
+    /// Configurations that it runs in; all where nothing is said.
+    #[serde(default)]
+    pub configurations: Vec<Spanned<String>>,
+    /// Arms that it runs in; all where nothing is said.
+    #[serde(default)]
+    pub arms: Vec<Spanned<String>>,
+    /// Figures taken from its output.
+    #[serde(default, rename = "metric")]
+    pub metrics: Vec<Metric>,
+}
+
+/// One figure of a load.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Metric {
+    /// Its name in samples and summary, and in the load's output where `from` says nothing else.
+    pub name: Spanned<String>,
+    /// Its name in the load's output.
+    pub from: Option<String>,
+    /// Its unit, as `1/s`, `MB/s`, `us`.
+    pub unit: String,
+    /// Which way is good.
+    pub better: Better,
+    /// How the guests' values make one.
+    #[serde(default)]
+    pub combine: Combine,
+}
+
+/// Which direction of a figure is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// Throughput and the like.
+    Higher,
+    /// Latency, cost and the like.
+    Lower,
+}
+
+/// How several guests' values make one sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Combine {
+    /// Their sum: throughput of the whole host.
+    #[default]
+    Sum,
+    /// Their mean.
+    Mean,
+    /// The greatest: the worst latency.
+    Max,
+    /// The smallest: the worst share of time.
+    Min,
+}
+
+/// Where a command runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Place {
+    /// In every guest of the configuration.
+    #[default]
+    Guests,
+    /// On the host machine.
+    Host,
+}
+
+/// One variant: what is set up around the loads, and taken down after them.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Arm {
+    /// Its name.
+    pub name: Spanned<String>,
+    /// In words, for the report.
+    #[serde(default)]
+    pub title: String,
+    /// Architectures that it exists on; both where nothing is said.
+    #[serde(default = "both")]
+    pub arch: Vec<Arch>,
+    /// Configurations that it is measured in; all where nothing is said.
+    #[serde(default)]
+    pub configurations: Vec<Spanned<String>>,
+    /// Its set-up in order; undone in the opposite order.
+    #[serde(default, rename = "step")]
+    pub steps: Vec<Step>,
+}
+
+/// One step of an arm's set-up.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// Where it runs.
+    pub on: Place,
+    /// The command; placeholders as in a load.
+    pub run: Spanned<Vec<String>>,
+    /// Whether it goes on running while the loads do. It is ended by SIGTERM.
+    #[serde(default)]
+    pub background: bool,
+    /// A background command is ready once its standard output holds a line with this text.
+    pub ready_line: Option<Spanned<String>>,
+    /// A background command is ready once this command, run beside it, ends with status 0.
+    pub ready_run: Option<Spanned<Vec<String>>>,
+    /// Seconds within which it must end, or be ready, and end when it is told to.
+    #[serde(default = "timeout")]
+    pub within: f64,
+    /// The command that undoes a one-shot step.
+    pub undo: Option<Spanned<Vec<String>>>,
+}
+
+/// A pair of configurations that the summary compares.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Comparison {
+    /// The configuration asked about.
+    pub of: Spanned<String>,
+    /// The one that it is compared with.
+    pub to: Spanned<String>,
+    /// The arm that is compared; `stock` where nothing is said.
+    pub arm: Option<Spanned<String>>,
+}
+
+/// A condition on the summary.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Check {
+    /// What it says, in words.
+    pub name: Spanned<String>,
+    /// Architectures that it holds on; both where nothing is said.
+    #[serde(default = "both")]
+    pub arch: Vec<Arch>,
+    /// Whether `--quick` leaves it out, its few samples not being able to decide it.
+    #[serde(default)]
+    pub full_only: bool,
+    /// The load it is about.
+    pub load: Spanned<String>,
+    /// The configuration; may be left out where the experiment has only one.
+    pub configuration: Option<Spanned<String>>,
+    /// The metric.
+    pub metric: String,
+    /// The arm.
+    pub arm: Spanned<String>,
+    /// Which of the figures.
+    #[serde(default)]
+    pub of: Figure,
+    /// With `of = "ratio"`: the arm to compare with in place of `stock`.
+    pub to: Option<Spanned<String>>,
+    /// With `of = "ratio"`: the configuration to compare with in place of the same.
+    pub to_configuration: Option<Spanned<String>>,
+    /// Least value that passes.
+    pub at_least: Option<f64>,
+    /// Greatest value that passes.
+    pub at_most: Option<f64>,
+}
+
+/// A figure of the summary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Figure {
+    /// The median.
+    #[default]
+    Median,
+    /// The smallest sample.
+    Min,
+    /// The greatest sample.
+    Max,
+    /// The number of samples.
+    N,
+    /// The median of the paired ratios.
+    Ratio,
+    /// The lower end of the ratio's 95 % interval.
+    RatioLo,
+    /// The upper end of the ratio's 95 % interval.
+    RatioHi,
+}
+
+/// The arm that all others are compared with.
+pub const STOCK: &str = "stock";
+
+impl Experiment {
+    /// Indices of the guests of a configuration, in the file's order of guests.
+    pub fn members(&self, configuration: &Configuration) -> Vec<usize> {
+        let named = |guest: &Guest| configuration.guests.iter().any(|name| name.as_ref() == guest.name.as_ref());
+        (0..self.guests.len()).filter(|i| named(&self.guests[*i])).collect()
+    }
+
+    /// A load's name in samples and summary: with its configuration where there is more than one.
+    pub fn label(&self, load: &str, configuration: &str) -> String {
+        if self.configurations.len() == 1 { load.to_owned() } else { format!("{load}@{configuration}") }
+    }
+
+    /// Unit and direction of the declared metrics, by load and metric name.
+    pub fn declared(&self) -> BTreeMap<(String, String), (String, Better)> {
+        let mut all = BTreeMap::new();
+        for load in &self.loads {
+            for metric in &load.metrics {
+                let key = (load.name.as_ref().clone(), metric.name.as_ref().clone());
+                all.insert(key, (metric.unit.clone(), metric.better));
+            }
+        }
+        all
+    }
+}
+
+impl Arm {
+    /// Whether the arm is measured in a configuration.
+    pub fn runs_in(&self, configuration: &str) -> bool {
+        holds(&self.configurations, configuration)
+    }
+}
+
+impl Load {
+    /// Whether the load is measured in a configuration under an arm.
+    pub fn runs_in(&self, configuration: &str, arm: &str) -> bool {
+        holds(&self.configurations, configuration) && holds(&self.arms, arm)
+    }
+
+    /// Time after which the load counts as hung.
+    pub fn deadline(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds + self.warmup + self.timeout)
+    }
+}
+
+/// Whether `name` is in a list in which nothing means everything.
+fn holds(list: &[Spanned<String>], name: &str) -> bool {
+    list.is_empty() || list.iter().any(|one| one.as_ref() == name)
+}
+
+fn both() -> Vec<Arch> {
+    vec![Arch::Aarch64, Arch::X86_64]
+}
+
+fn one() -> Spanned<u32> {
+    Spanned::new(0..0, 1)
+}
+
+fn three() -> u32 {
+    3
+}
+
+fn some_seconds() -> f64 {
+    3.0
+}
+
+fn timeout() -> f64 {
+    30.0
+}

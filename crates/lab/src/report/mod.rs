@@ -1,0 +1,244 @@
+//! What comes out of a run: the JSON, the terminal's tables and the HTML page all show this one structure.
+
+pub mod check;
+pub mod html;
+mod plot;
+pub mod summary;
+pub mod table;
+mod words;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::check::CheckResult;
+pub use self::summary::{Compared, Row, Share};
+use crate::experiment::Experiment;
+use crate::machine::{Arch, MachineSpec};
+use crate::runner::{Choice, Failure, Gathered, Loss, Sample};
+
+/// Version of the JSON. It grows only when a field changes its meaning or goes away; new fields may come at any time.
+pub const SCHEMA: u32 = 1;
+
+/// A whole report. Its JSON is described in docs/experiments.md.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Name of the experiment.
+    pub experiment: String,
+    /// Its title.
+    pub title: String,
+    /// What it asks.
+    pub description: String,
+    /// What it ran on.
+    pub machine: MachineFacts,
+    /// Boots.
+    pub boots: Boots,
+    /// All samples.
+    pub samples: Vec<Sample>,
+    /// By load, metric and arm.
+    pub summary: Vec<Row>,
+    /// Configurations against each other.
+    pub comparisons: Vec<Share>,
+    /// What had to hold.
+    pub checks: Vec<CheckResult>,
+    /// What failed on machines that were well.
+    pub failures: Vec<Failure>,
+    /// Things worth knowing.
+    pub notes: Vec<String>,
+    /// What each arm is, by name.
+    pub arms: BTreeMap<String, String>,
+    /// What each configuration is, in the experiment's order.
+    pub configurations: Vec<(String, String)>,
+    /// What each load is, by label.
+    pub loads: BTreeMap<String, String>,
+    /// Whether every arm and load has been measured and nothing ended the run early.
+    pub complete: bool,
+    /// Seed of load and bootstrap.
+    pub seed: u64,
+    /// When the run began, in seconds since 1970.
+    pub started: u64,
+    /// How long it took, in seconds.
+    pub seconds: f64,
+}
+
+/// What a run ran on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MachineFacts {
+    /// Architecture of host machine and guests.
+    pub arch: Arch,
+    /// How the host machine's CPUs are made: `tcg` or `kvm`.
+    pub accel: String,
+    /// CPUs of the host machine.
+    pub pcpus: u32,
+    /// Its memory in MiB.
+    pub memory_mib: u32,
+    /// Whether its kernel is PREEMPT_RT.
+    pub rt: bool,
+    /// Release of its kernel.
+    pub kernel: String,
+    /// Guests: name, vCPUs, memory in MiB.
+    pub guests: Vec<(String, u32, u32)>,
+    /// CPUs of the development machine.
+    pub development_cpus: u32,
+    /// Model of the development machine's CPU.
+    pub development_cpu: String,
+    /// Version of entrain.
+    pub entrain: String,
+}
+
+/// Boots that went through, and those that did not.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Boots {
+    /// Went through.
+    pub ok: u32,
+    /// Were lost.
+    pub lost: u32,
+    /// The lost ones, one by one.
+    pub losses: Vec<Loss>,
+    /// By arm: how often it was set up, and how many boots were lost under it.
+    pub by_arm: BTreeMap<String, Visits>,
+}
+
+/// How one arm fared.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Visits {
+    /// Times that it was set up.
+    pub visits: u32,
+    /// Boots lost while it was.
+    pub lost: u32,
+}
+
+impl Report {
+    /// Makes the report of a run. `now` is the time at its end, in seconds since 1970.
+    pub fn new(experiment: &Experiment, choice: &Choice, spec: &MachineSpec, gathered: Gathered, now: u64) -> Self {
+        let rows = summary::rows(experiment, &gathered.samples, &gathered.better, choice.seed);
+        let comparisons = summary::shares(experiment, &gathered.samples, &gathered.better, choice.seed);
+        let checks = check::evaluate(experiment, choice, &gathered.samples, &rows);
+        let missing = gathered.missing();
+        let complete = missing.is_empty() && gathered.fatal.is_none() && !gathered.cancelled;
+        let mut report = Self {
+            schema: SCHEMA,
+            experiment: experiment.name.as_ref().clone(),
+            title: experiment.title.clone(),
+            description: experiment.description.trim().to_owned(),
+            machine: MachineFacts::new(experiment, spec, &gathered),
+            boots: Boots::new(&gathered),
+            summary: rows,
+            comparisons,
+            checks,
+            notes: notes(&gathered, &missing),
+            arms: experiment.arms.iter().map(|arm| (arm.name.as_ref().clone(), arm.title.clone())).collect(),
+            configurations: (experiment.configurations.iter())
+                .map(|one| (one.name.as_ref().clone(), one.title.clone()))
+                .collect(),
+            loads: titles(experiment),
+            complete,
+            seed: choice.seed,
+            started: now.saturating_sub(gathered.seconds as u64),
+            seconds: gathered.seconds,
+            failures: gathered.failures,
+            samples: gathered.samples,
+        };
+        report.notes.extend(suspicions(&report.boots));
+        report
+    }
+
+    /// Whether the command ends with status 0: all was measured, nothing failed, every check holds.
+    pub fn ok(&self) -> bool {
+        let faults = self.boots.losses.iter().all(|loss| loss.emulator);
+        self.complete && faults && self.failures.is_empty() && self.checks.iter().all(|check| check.ok)
+    }
+}
+
+impl Boots {
+    fn new(gathered: &Gathered) -> Self {
+        let mut by_arm: BTreeMap<String, Visits> = BTreeMap::new();
+        for (arm, visits) in &gathered.visits {
+            by_arm.entry(arm.clone()).or_default().visits = *visits;
+        }
+        for arm in gathered.losses.iter().filter_map(|loss| loss.arm.as_ref()) {
+            by_arm.entry(arm.clone()).or_default().lost += 1;
+        }
+        let losses = gathered.losses.clone();
+        Self { ok: gathered.boots_ok, lost: losses.len() as u32, losses, by_arm }
+    }
+}
+
+impl MachineFacts {
+    fn new(experiment: &Experiment, spec: &MachineSpec, gathered: &Gathered) -> Self {
+        let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+        Self {
+            arch: spec.arch,
+            accel: gathered.emulated.map_or("none", |emulated| if emulated { "tcg" } else { "kvm" }).to_owned(),
+            pcpus: spec.pcpus,
+            memory_mib: spec.memory_mib,
+            rt: spec.rt,
+            kernel: gathered.kernel.clone(),
+            guests: (experiment.guests.iter())
+                .map(|guest| (guest.name.as_ref().clone(), guest.vcpus, guest.memory_mib))
+                .collect(),
+            development_cpus: std::thread::available_parallelism().map_or(0, |n| n.get() as u32),
+            development_cpu: model.map_or_else(String::new, |(_, name)| name.to_owned()),
+            entrain: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+}
+
+fn titles(experiment: &Experiment) -> BTreeMap<String, String> {
+    let mut titles = BTreeMap::new();
+    for load in &experiment.loads {
+        for configuration in &experiment.configurations {
+            let label = experiment.label(load.name.as_ref(), configuration.name.as_ref());
+            titles.insert(label, load.title.clone());
+        }
+    }
+    titles
+}
+
+fn notes(gathered: &Gathered, missing: &[(String, String)]) -> Vec<String> {
+    let mut notes = gathered.notes.clone();
+    if gathered.cancelled {
+        notes.push("stopped by the user: this is what had been gathered until then".to_owned());
+    }
+    if let Some(fatal) = &gathered.fatal {
+        notes.push(format!("the run ended early: {fatal}"));
+    }
+    for (arm, load) in missing {
+        notes.push(format!("no sample of {load} under {arm}"));
+    }
+    let noisy = gathered.samples.iter().filter(|sample| sample.noisy).count();
+    if noisy > 0 {
+        notes.push(format!(
+            "{noisy} of {} figures were taken while other programs used this computer: the host machine got less than \
+             90 % of the CPU time that it asked for. Read them with care, or run again on a quiet computer",
+            gathered.samples.len()
+        ));
+    }
+    if gathered.thrown > 0 {
+        notes.push(format!(
+            "{} samples were thrown away and taken anew, a busy neighbour having spoilt them",
+            gathered.thrown
+        ));
+    }
+    notes
+}
+
+/// Arms under which boots are lost clearly more often than under stock: a fault of ours may hide there.
+fn suspicions(boots: &Boots) -> Vec<String> {
+    let rate = |visits: &Visits| f64::from(visits.lost) / f64::from(visits.visits.max(1));
+    let stock = boots.by_arm.get(crate::experiment::STOCK).map_or(0.0, rate);
+    let worse = |(arm, visits): (&String, &Visits)| {
+        let more = visits.lost >= 2 && rate(visits) > 2.0 * stock;
+        more.then(|| {
+            format!(
+                "{} boots were lost in {} visits of {arm}, more often than under stock: look at their consoles before \
+                 blaming the emulator",
+                visits.lost, visits.visits
+            )
+        })
+    };
+    boots.by_arm.iter().filter_map(worse).collect()
+}

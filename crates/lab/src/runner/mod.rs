@@ -1,0 +1,367 @@
+//! Runs an experiment: boots, visits the arms in turn, takes samples, lives with lost boots, and stops when told to.
+
+mod arm;
+mod bar;
+mod expand;
+mod failure;
+mod output;
+mod plan;
+mod probes;
+mod record;
+mod rig;
+mod sample;
+#[cfg(test)]
+mod tests;
+
+use std::time::{Duration, Instant};
+
+pub use bar::Bar;
+pub use expand::{PLACEHOLDERS, misspelt};
+pub use plan::Choice;
+pub use probes::PROBES;
+pub use record::{Failure, Gathered, Loss, Sample};
+pub use rig::{Job, Rig};
+pub use sample::{QUIET_SHARE, Reading};
+
+use self::arm::{Spot, Spots, Standing};
+use self::expand::Values;
+use self::failure::Stop;
+use self::plan::{Session, Sizes, Visit};
+use self::sample::Patience;
+use crate::experiment::Experiment;
+use crate::machine::{Command, GuestSpec, MachineSpec, Target};
+use crate::scenario::Context;
+use crate::{Progress, Result};
+
+/// Boots a machine; in life [`crate::machine::Machine::boot`].
+pub type Boot<'a> = dyn Fn(&MachineSpec, &dyn Progress) -> Result<Box<dyn Rig>> + 'a;
+
+/// Time for a guest's vCPUs and the host's daemons to settle after a guest was paused or resumed.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// Runs an experiment. What was gathered until an error or Ctrl-C comes back all the same.
+pub fn run(experiment: &Experiment, choice: &Choice, spec: &MachineSpec, boot: &Boot, bar: &Bar) -> Gathered {
+    let sizes = Sizes::new(experiment, choice);
+    let started = Instant::now();
+    let gathered = Gathered::default();
+    let patience = Patience::default();
+    let mut run = Run {
+        experiment,
+        choice,
+        sizes,
+        boot,
+        bar,
+        started,
+        gathered,
+        patience,
+        boots: 0,
+        longest: Longest::default(),
+    };
+    let spec = MachineSpec { guests: guests(experiment), ..spec.clone() };
+    bar.expect(run.planned());
+    run.all(&spec);
+    run.gathered.seconds = started.elapsed().as_secs_f64();
+    run.gathered.expected = run.expected();
+    run.gathered
+}
+
+/// The host machine that an experiment's file asks for, without its guests.
+pub fn machine(experiment: &Experiment, choice: &Choice) -> MachineSpec {
+    let host = &experiment.machine;
+    MachineSpec {
+        arch: choice.arch,
+        rt: host.rt,
+        pcpus: host.pcpus,
+        memory_mib: host.memory_mib,
+        cmdline: host.cmdline.clone(),
+        programs: host.programs.clone(),
+        ..MachineSpec::default()
+    }
+}
+
+fn guests(experiment: &Experiment) -> Vec<GuestSpec> {
+    let spec = |guest: &crate::experiment::Guest| GuestSpec {
+        name: guest.name.as_ref().clone(),
+        vcpus: guest.vcpus,
+        memory_mib: guest.memory_mib,
+        memory: guest.memory,
+        cmdline: guest.cmdline.clone(),
+    };
+    experiment.guests.iter().map(spec).collect()
+}
+
+/// How long the longest boot and the longest round took, to know whether another one fits.
+#[derive(Debug, Default)]
+struct Longest {
+    boot: Duration,
+    round: Duration,
+}
+
+struct Run<'a> {
+    experiment: &'a Experiment,
+    choice: &'a Choice,
+    sizes: Sizes,
+    boot: &'a Boot<'a>,
+    bar: &'a Bar,
+    started: Instant,
+    gathered: Gathered,
+    patience: Patience,
+    /// Boots of a machine begun so far, lost ones too; numbers the samples.
+    boots: u32,
+    longest: Longest,
+}
+
+/// Where a boot stood when it ended.
+#[derive(Debug, Default)]
+struct At {
+    arm: Option<String>,
+    load: Option<String>,
+}
+
+impl<'a> Run<'a> {
+    fn all(&mut self, spec: &MachineSpec) {
+        for boot in 0..self.sizes.boots {
+            for session in plan::sessions(self.experiment, self.choice, &self.sizes, boot) {
+                if !self.fits(self.longest.boot + self.longest.round) {
+                    self.gathered.note("the time for a quick run was up before all boots were made");
+                    return;
+                }
+                if !self.session(spec, &session, boot) {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Boots until a session has gone through; false where the run must end.
+    fn session(&mut self, spec: &MachineSpec, session: &Session<'a>, boot: u32) -> bool {
+        let mut lost = 0;
+        loop {
+            self.boots += 1;
+            let mut at = At::default();
+            let before = self.bar.position();
+            let stop = match self.one_boot(spec, session, boot, &mut at) {
+                Ok(()) => {
+                    self.gathered.boots_ok += 1;
+                    return true;
+                }
+                Err(stop) => stop,
+            };
+            let error = match stop {
+                Stop::Cancelled => {
+                    self.gathered.cancelled = true;
+                    return false;
+                }
+                Stop::Fatal(error) => {
+                    self.gathered.fatal = Some(error.to_string());
+                    return false;
+                }
+                Stop::Failed(what) => crate::LabError::Invalid(what),
+                Stop::Lost(error) => error,
+            };
+            let loss = Loss::new(self.boots, at.arm, at.load, &error);
+            self.bar.say(&format!("boot {} lost: {}", self.boots, loss.headline()));
+            self.gathered.losses.push(loss);
+            lost += 1;
+            if lost > self.experiment.lost_boots {
+                self.gathered.fatal = Some(format!("the same boot was lost {lost} times; the last time: {error}"));
+                return false;
+            }
+            self.bar.back_to(before);
+        }
+    }
+
+    fn one_boot(
+        &mut self,
+        spec: &MachineSpec,
+        session: &Session<'a>,
+        boot: u32,
+        at: &mut At,
+    ) -> std::result::Result<(), Stop> {
+        crate::cancel::check()?;
+        let begun = Instant::now();
+        self.bar.set(&format!("boot {}: starting the host machine and {} guests", self.boots, spec.guests.len()));
+        let rig = (self.boot)(spec, self.bar)?;
+        self.longest.boot = self.longest.boot.max(begun.elapsed());
+        self.bar.advance(bar::BOOT);
+        self.describe(rig.as_ref())?;
+        let mut awake = vec![true; spec.guests.len()];
+        for (number, round) in session.rounds.iter().enumerate() {
+            if number > 0 && !self.fits(self.longest.round) {
+                self.gathered.note("the time for a quick run was up before all rounds were made");
+                break;
+            }
+            let begun = Instant::now();
+            for visit in round {
+                at.arm = Some(visit.arm.name.as_ref().clone());
+                at.load = None;
+                *self.gathered.visits.entry(visit.arm.name.as_ref().clone()).or_default() += 1;
+                self.awake(rig.as_ref(), visit, &mut awake)?;
+                self.visit(rig.as_ref(), visit, boot, number as u32, at)?;
+            }
+            self.longest.round = self.longest.round.max(begun.elapsed());
+        }
+        at.arm = None;
+        at.load = None;
+        // The figures are in; a machine that does not go down in order costs none of them, but is told.
+        if let Err(error) = rig.shutdown() {
+            self.gathered.note(&format!("boot {}: shutting the machine down: {error}", self.boots));
+        }
+        Ok(())
+    }
+
+    /// Pauses the guests that the configuration leaves out, and lets the others go on.
+    fn awake(&self, rig: &dyn Rig, visit: &Visit, awake: &mut [bool]) -> std::result::Result<(), Stop> {
+        let members = self.experiment.members(visit.configuration);
+        let mut changed = false;
+        for (guest, awake) in awake.iter_mut().enumerate() {
+            let wanted = members.contains(&guest);
+            match (wanted, *awake) {
+                (true, false) => rig.resume_guest(guest)?,
+                (false, true) => rig.pause_guest(guest)?,
+                _ => continue,
+            }
+            *awake = wanted;
+            changed = true;
+        }
+        if changed {
+            std::thread::sleep(SETTLE);
+        }
+        Ok(())
+    }
+
+    fn visit(
+        &mut self,
+        rig: &dyn Rig,
+        visit: &Visit,
+        boot: u32,
+        round: u32,
+        at: &mut At,
+    ) -> std::result::Result<(), Stop> {
+        let (arm, configuration) = (visit.arm.name.as_ref(), visit.configuration.name.as_ref());
+        self.bar.set(&format!("boot {}: {arm}, {configuration}: setting up", self.boots));
+        let first = self.spots(visit, 0.0, 0.0, boot);
+        let standing = match Standing::up(rig, &visit.arm.steps, &first) {
+            Ok(standing) => standing,
+            Err(stop) => return self.noted(stop, at, visit),
+        };
+        let result = self.loads(rig, visit, &standing, boot, round, at);
+        match result {
+            // A lost machine can't be put in order; its successor starts afresh.
+            Err(stop @ (Stop::Lost(_) | Stop::Fatal(_))) => Err(stop),
+            other => standing.down().and(other),
+        }
+    }
+
+    fn loads(
+        &mut self,
+        rig: &dyn Rig,
+        visit: &Visit,
+        standing: &Standing,
+        boot: u32,
+        round: u32,
+        at: &mut At,
+    ) -> std::result::Result<(), Stop> {
+        let (arm, configuration) = (visit.arm.name.as_ref(), visit.configuration.name.as_ref());
+        let probes: Vec<String> = self.experiment.probes.iter().map(|probe| probe.as_ref().clone()).collect();
+        for load in &visit.loads {
+            crate::cancel::check()?;
+            let label = self.experiment.label(load.name.as_ref(), configuration);
+            at.load = Some(label.clone());
+            self.bar.set(&format!("boot {}: {arm}, {configuration}: {}", self.boots, load.name.as_ref()));
+            let seconds = self.sizes.seconds(load);
+            let spots = self.spots(visit, seconds, load.warmup, boot);
+            let context = Context {
+                params: load.params.clone(),
+                arch: self.choice.arch,
+                arm: arm.clone(),
+                configuration: configuration.clone(),
+                guests: self.experiment.members(visit.configuration),
+                seconds,
+                seed: self.seed(boot),
+            };
+            let taken = sample::take(rig, load, &spots, &probes, &context, &mut self.patience)
+                .and_then(|taken| standing.check().map(|()| taken));
+            match taken {
+                Ok(taken) => self.gathered.keep(self.boots, round, arm, &label, taken),
+                Err(stop) => self.noted(stop, at, visit)?,
+            }
+            self.bar.advance(bar::sample(seconds + load.warmup));
+        }
+        Ok(())
+    }
+
+    /// Notes a failure that leaves the machine well; passes on everything else.
+    fn noted(&mut self, stop: Stop, at: &At, visit: &Visit) -> std::result::Result<(), Stop> {
+        let Stop::Failed(message) = stop else { return Err(stop) };
+        let load = at.load.clone().unwrap_or_else(|| format!("setting up in {}", visit.configuration.name.as_ref()));
+        let failure = Failure { boot: self.boots, arm: visit.arm.name.as_ref().clone(), load, message };
+        self.bar.say(&format!("{} under {}: {}", failure.load, failure.arm, failure.message));
+        self.gathered.failures.push(failure);
+        Ok(())
+    }
+
+    fn spots(&self, visit: &Visit, seconds: f64, warmup: f64, boot: u32) -> Spots {
+        let pcpus = self.experiment.machine.pcpus;
+        let spot = |target, vcpus, guest: &str| Spot {
+            target,
+            values: Values { seconds, warmup, vcpus, pcpus, guest: guest.to_owned(), seed: self.seed(boot) },
+        };
+        let members = self.experiment.members(visit.configuration);
+        let guest = |i: usize| {
+            let guest = &self.experiment.guests[i];
+            spot(Target::Guest(i), guest.vcpus, guest.name.as_ref())
+        };
+        Spots { host: spot(Target::Host, pcpus, "host"), guests: members.into_iter().map(guest).collect() }
+    }
+
+    fn seed(&self, boot: u32) -> u64 {
+        self.choice.seed.wrapping_mul(1_000_003).wrapping_add(u64::from(boot))
+    }
+
+    fn describe(&mut self, rig: &dyn Rig) -> std::result::Result<(), Stop> {
+        if self.gathered.kernel.is_empty() {
+            self.gathered.emulated = Some(rig.emulated());
+            self.gathered.kernel = rig.run(Target::Host, Command::new(["uname", "-r"]))?.text().trim().to_owned();
+        }
+        Ok(())
+    }
+
+    /// Whether something that takes this long still fits into a quick run's time.
+    fn fits(&self, more: Duration) -> bool {
+        let done = self.boots > 0 && !self.gathered.samples.is_empty();
+        let end = self.sizes.within.map(Duration::from_secs_f64);
+        end.is_none_or(|end| !done || self.started.elapsed() + more <= end)
+    }
+
+    /// Milliseconds that the whole run is thought to take.
+    fn planned(&self) -> u64 {
+        let mut all = 0;
+        for boot in 0..self.sizes.boots {
+            for session in plan::sessions(self.experiment, self.choice, &self.sizes, boot) {
+                all += bar::BOOT;
+                for visit in session.rounds.iter().flatten() {
+                    let loads = visit.loads.iter();
+                    all += loads.map(|load| bar::sample(self.sizes.seconds(load) + load.warmup)).sum::<u64>();
+                }
+            }
+        }
+        all
+    }
+
+    /// Arms and loads of which there should be samples.
+    fn expected(&self) -> Vec<(String, String)> {
+        let sizes = Sizes { rounds: 1, ..self.sizes.clone() };
+        let sessions = plan::sessions(self.experiment, self.choice, &sizes, 0);
+        let visits = sessions.iter().flat_map(|session| session.rounds.iter().flatten());
+        let mut all = Vec::new();
+        for visit in visits {
+            for load in &visit.loads {
+                let label = self.experiment.label(load.name.as_ref(), visit.configuration.name.as_ref());
+                all.push((visit.arm.name.as_ref().clone(), label));
+            }
+        }
+        all.sort();
+        all
+    }
+}

@@ -1,0 +1,111 @@
+//! The order in which arms, configurations and loads are measured.
+
+use crate::experiment::{Arm, Configuration, Experiment, Load};
+use crate::machine::Arch;
+
+/// What the command line chose.
+#[derive(Debug, Clone, Default)]
+pub struct Choice {
+    /// Boots instead of the experiment's.
+    pub boots: Option<u32>,
+    /// Arms to run beside `stock`; all where none is named.
+    pub arms: Vec<String>,
+    /// Fewer boots and shorter windows.
+    pub quick: bool,
+    /// Seed of everything that is random.
+    pub seed: u64,
+    /// Architecture of the machines.
+    pub arch: Arch,
+}
+
+/// One visit: an arm set up in a configuration, and the loads measured under it.
+#[derive(Debug, Clone)]
+pub(super) struct Visit<'a> {
+    pub(super) arm: &'a Arm,
+    pub(super) configuration: &'a Configuration,
+    pub(super) loads: Vec<&'a Load>,
+}
+
+/// What one boot of the host machine is to measure.
+#[derive(Debug, Clone)]
+pub(super) struct Session<'a> {
+    /// Visits by round; within a round every arm comes once.
+    pub(super) rounds: Vec<Vec<Visit<'a>>>,
+}
+
+/// Numbers that the file and the command line give together.
+#[derive(Debug, Clone)]
+pub(super) struct Sizes {
+    pub(super) boots: u32,
+    pub(super) rounds: u32,
+    /// Length of every window, where `--quick` changes it.
+    pub(super) seconds: Option<f64>,
+    /// Seconds after which no further round is begun.
+    pub(super) within: Option<f64>,
+}
+
+impl Sizes {
+    pub(super) fn new(experiment: &Experiment, choice: &Choice) -> Self {
+        let quick = choice.quick.then_some(&experiment.quick);
+        Self {
+            boots: choice.boots.or(quick.and_then(|q| q.boots)).unwrap_or(*experiment.boots.as_ref()),
+            rounds: quick.and_then(|q| q.rounds).unwrap_or(*experiment.rounds.as_ref()),
+            seconds: quick.and_then(|q| q.seconds),
+            within: quick.and_then(|q| q.within),
+        }
+    }
+
+    pub(super) fn seconds(&self, load: &Load) -> f64 {
+        // A scenario does a certain work; only commands are told how long to run.
+        self.seconds.filter(|_| load.scenario.is_none()).unwrap_or(load.seconds)
+    }
+}
+
+/// The sessions of one boot number: one, or several with some of the loads each where a boot must be short.
+///
+/// All arms of a load are measured in the same session, so that they can be paired. The order of the visits is rotated
+/// by one from round to round and from boot to boot, so that no arm always comes first, or after the same one.
+pub(super) fn sessions<'a>(experiment: &'a Experiment, choice: &Choice, sizes: &Sizes, boot: u32) -> Vec<Session<'a>> {
+    let loads: Vec<&Load> = experiment.loads.iter().collect();
+    let chunk = match choice.arch {
+        Arch::Aarch64 => experiment.loads_per_boot.aarch64,
+        Arch::X86_64 => experiment.loads_per_boot.x86_64,
+    };
+    let chunk = chunk.map_or(loads.len(), |n| n as usize).max(1);
+    loads
+        .chunks(chunk)
+        .map(|loads| Session {
+            rounds: (0..sizes.rounds).map(|r| visits(experiment, choice, loads, boot * sizes.rounds + r)).collect(),
+        })
+        .collect()
+}
+
+fn visits<'a>(experiment: &'a Experiment, choice: &Choice, loads: &[&'a Load], turn: u32) -> Vec<Visit<'a>> {
+    let mut all = Vec::new();
+    for configuration in &experiment.configurations {
+        for arm in arms(experiment, choice) {
+            if !arm.runs_in(configuration.name.as_ref()) {
+                continue;
+            }
+            let here = |load: &&Load| load.runs_in(configuration.name.as_ref(), arm.name.as_ref());
+            let loads: Vec<&Load> = loads.iter().copied().filter(here).collect();
+            if !loads.is_empty() {
+                all.push(Visit { arm, configuration, loads });
+            }
+        }
+    }
+    if !all.is_empty() {
+        let turn = turn as usize % all.len();
+        all.rotate_left(turn);
+    }
+    all
+}
+
+/// The arms that are run: `stock`, and the chosen ones that exist on the architecture.
+pub(super) fn arms<'a>(experiment: &'a Experiment, choice: &Choice) -> Vec<&'a Arm> {
+    let chosen = |arm: &&Arm| {
+        let name = arm.name.as_ref();
+        name == crate::experiment::STOCK || choice.arms.is_empty() || choice.arms.contains(name)
+    };
+    experiment.arms.iter().filter(|arm| arm.arch.contains(&choice.arch)).filter(chosen).collect()
+}

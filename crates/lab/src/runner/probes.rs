@@ -1,0 +1,96 @@
+//! Probes beside a sample: what host machine and guests counted while the load ran.
+
+use std::time::Duration;
+
+use super::failure::{Stop, tail};
+use super::rig::Rig;
+use super::sample::Reading;
+use crate::machine::{Command, Target};
+use crate::probe;
+use entrain_workloads::probe::Snapshot;
+
+/// Names of the probes that experiments may ask for: `host` counts on the host machine, `guests` in each guest of the
+/// configuration, whose readings are averaged.
+pub const PROBES: &[&str] = &["host", "guests"];
+
+/// A snapshot takes some hundred milliseconds, more in a guest that is busy.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// The probes that run beside one sample.
+pub(super) struct Running<'a> {
+    rig: &'a dyn Rig,
+    before: Vec<(Target, Snapshot)>,
+}
+
+/// Starts the named probes; `guests` are those of the configuration.
+pub(super) fn start<'a>(rig: &'a dyn Rig, names: &[String], guests: &[Target]) -> Result<Running<'a>, Stop> {
+    let asked = |name: &str| names.iter().any(|one| one == name);
+    let mut targets = Vec::new();
+    if asked("guests") {
+        targets.extend_from_slice(guests);
+    }
+    // The host last, and first when it ends: what the guests' probes cost is not counted on it.
+    if asked("host") {
+        targets.push(Target::Host);
+    }
+    let before = targets.into_iter().map(|target| Ok((target, snapshot(rig, target)?))).collect::<Result<_, Stop>>()?;
+    Ok(Running { rig, before })
+}
+
+impl Running<'_> {
+    /// Ends them and gives what they counted.
+    pub(super) fn stop(self) -> Result<Vec<Reading>, Stop> {
+        let mut readings = Vec::new();
+        let mut guests: Vec<Vec<probe::Reading>> = Vec::new();
+        for (target, before) in self.before.into_iter().rev() {
+            let after = snapshot(self.rig, target)?;
+            let wrong = |error: probe::ProbeError| Stop::Failed(format!("probe of the {target}: {error}"));
+            match target {
+                Target::Host => readings.extend(probe::host(&before, &after).map_err(wrong)?.into_iter().map(reading)),
+                Target::Guest(_) => guests.push(probe::guest(&before, &after).map_err(wrong)?),
+            }
+        }
+        readings.extend(mean(&guests).into_iter().map(reading));
+        Ok(readings)
+    }
+}
+
+fn reading(from: probe::Reading) -> Reading {
+    Reading { metric: from.name, unit: from.unit.to_owned(), better: from.better, value: from.value }
+}
+
+/// The mean over the guests that have a reading, in the order of the first.
+fn mean(guests: &[Vec<probe::Reading>]) -> Vec<probe::Reading> {
+    let Some(first) = guests.first() else { return Vec::new() };
+    first
+        .iter()
+        .map(|reading| {
+            let values: Vec<f64> =
+                guests.iter().flatten().filter(|other| other.name == reading.name).map(|other| other.value).collect();
+            probe::Reading { value: values.iter().sum::<f64>() / values.len() as f64, ..reading.clone() }
+        })
+        .collect()
+}
+
+fn snapshot(rig: &dyn Rig, target: Target) -> Result<Snapshot, Stop> {
+    let outcome = rig.run(target, Command::new(probe::COMMAND).within(LIMIT))?;
+    if !outcome.ok() {
+        let said = tail(&outcome.stderr, 3);
+        return Err(Stop::Failed(format!("probe of the {target} ended with status {}: {said}", outcome.status)));
+    }
+    probe::parse(&outcome.text()).map_err(|error| Stop::Failed(format!("probe of the {target}: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::Better;
+
+    #[test]
+    fn guests_are_averaged() {
+        let one = |name: &str, value| probe::Reading { name: name.into(), unit: "1/s", better: Better::Lower, value };
+        let guests = [vec![one("a", 1.0), one("b", 10.0)], vec![one("a", 3.0)]];
+        assert_eq!(mean(&guests), [one("a", 2.0), one("b", 10.0)]);
+        assert!(mean(&[]).is_empty());
+    }
+}

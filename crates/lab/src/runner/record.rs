@@ -1,0 +1,155 @@
+//! What a run gathers.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::sample::{QUIET_SHARE, Taken};
+use crate::LabError;
+use crate::experiment::Better;
+
+/// One figure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Number of the boot it is from, lost boots counted, from 1. Figures are paired within a boot.
+    pub boot: u32,
+    /// The arm.
+    pub arm: String,
+    /// The load, with its configuration where the experiment has several: `lock@4x`.
+    pub load: String,
+    /// The metric.
+    pub metric: String,
+    /// Its unit.
+    pub unit: String,
+    /// The value, all guests of the configuration together.
+    pub value: f64,
+    /// Number of the round within the boot, from 0.
+    pub round: u32,
+    /// Share of the CPU time that the host machine asked the development machine for and got, 0 to 1.
+    pub share: f64,
+    /// The share was too small, and stayed so when the sample was repeated.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub noisy: bool,
+}
+
+/// A boot that was lost.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Loss {
+    /// Its number.
+    pub boot: u32,
+    /// The arm that was set up; none while booting.
+    pub arm: Option<String>,
+    /// The load that ran.
+    pub load: Option<String>,
+    /// Class of the fault.
+    pub class: String,
+    /// Whether the emulator is known to cause such a fault by itself.
+    pub emulator: bool,
+    /// What was seen.
+    pub detail: String,
+    /// The console's last lines.
+    pub console: Vec<String>,
+}
+
+impl Loss {
+    pub(super) fn new(boot: u32, arm: Option<String>, load: Option<String>, error: &LabError) -> Self {
+        let (class, emulator, detail, console) = match error {
+            LabError::Fault(fault) => {
+                let detail = format!("{}: {}", fault.who, fault.detail);
+                (fault.class.name().to_owned(), fault.is_emulator(), detail, fault.console.clone())
+            }
+            LabError::Deadline { .. } => ("deadline".to_owned(), false, error.to_string(), Vec::new()),
+            other => ("arm".to_owned(), false, other.to_string(), Vec::new()),
+        };
+        Self { boot, arm, load, class, emulator, detail, console }
+    }
+
+    /// In one line.
+    pub fn headline(&self) -> String {
+        let place = match (&self.arm, &self.load) {
+            (Some(arm), Some(load)) => format!("in {load} under {arm}"),
+            (Some(arm), None) => format!("while setting up {arm}"),
+            _ => "while booting".to_owned(),
+        };
+        format!("{} {place} ({})", self.class, self.detail)
+    }
+}
+
+/// A command of the experiment that did not do what it should, on a machine that was well.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Failure {
+    /// The boot.
+    pub boot: u32,
+    /// The arm.
+    pub arm: String,
+    /// The load, or what was done.
+    pub load: String,
+    /// What happened.
+    pub message: String,
+}
+
+/// Everything that a run has gathered.
+#[derive(Debug, Default)]
+pub struct Gathered {
+    /// All samples, as they came.
+    pub samples: Vec<Sample>,
+    /// Direction of every metric, by load and metric.
+    pub better: BTreeMap<(String, String), Better>,
+    /// Boots that went through.
+    pub boots_ok: u32,
+    /// Boots that were lost.
+    pub losses: Vec<Loss>,
+    /// Visits by arm, to compare lost boots with.
+    pub visits: BTreeMap<String, u32>,
+    /// What failed on machines that were well.
+    pub failures: Vec<Failure>,
+    /// Samples thrown away because a neighbour took the CPU.
+    pub thrown: u32,
+    /// Things worth knowing.
+    pub notes: Vec<String>,
+    /// Why the run ended early.
+    pub fatal: Option<String>,
+    /// The user stopped it.
+    pub cancelled: bool,
+    /// Release of the machines' kernel.
+    pub kernel: String,
+    /// Whether the host machine was emulated; none where it never came up.
+    pub emulated: Option<bool>,
+    /// Time that the run took.
+    pub seconds: f64,
+    /// Arms and loads of which there should be samples.
+    pub expected: Vec<(String, String)>,
+}
+
+impl Gathered {
+    pub(super) fn keep(&mut self, boot: u32, round: u32, arm: &str, load: &str, taken: Taken) {
+        self.thrown += taken.thrown;
+        for reading in taken.readings {
+            self.better.entry((load.to_owned(), reading.metric.clone())).or_insert(reading.better);
+            self.samples.push(Sample {
+                boot,
+                arm: arm.to_owned(),
+                load: load.to_owned(),
+                metric: reading.metric,
+                unit: reading.unit,
+                value: reading.value,
+                round,
+                share: taken.share,
+                noisy: taken.share < QUIET_SHARE,
+            });
+        }
+    }
+
+    /// Notes something once.
+    pub(super) fn note(&mut self, text: &str) {
+        if !self.notes.iter().any(|one| one == text) {
+            self.notes.push(text.to_owned());
+        }
+    }
+
+    /// Arms and loads that have no sample though they should.
+    pub fn missing(&self) -> Vec<(String, String)> {
+        let have = |arm: &str, load: &str| self.samples.iter().any(|s| s.arm == arm && s.load == load);
+        self.expected.iter().filter(|(arm, load)| !have(arm, load)).cloned().collect()
+    }
+}

@@ -1,0 +1,87 @@
+//! What the runner and the scenarios need of a booted machine: [`Machine`] in life, a fake in tests.
+
+use crate::Result;
+use crate::machine::{Command, CpuClock, GuestSpec, Machine, Outcome, Running, Target};
+
+/// A booted host machine with its guests.
+pub trait Rig {
+    /// Starts a command.
+    fn start(&self, target: Target, command: Command) -> Result<Box<dyn Job>>;
+    /// Runs a command to its end.
+    fn run(&self, target: Target, command: Command) -> Result<Outcome> {
+        self.start(target, command)?.wait()
+    }
+    /// Writes a file of that mode.
+    fn put(&self, target: Target, path: &str, bytes: &[u8], mode: u32) -> Result<()>;
+    /// Reads a file.
+    fn get(&self, target: Target, path: &str) -> Result<Vec<u8>>;
+    /// Starts one more guest; returns its index.
+    fn start_guest(&self, spec: &GuestSpec) -> Result<usize>;
+    /// Ends a guest's QEMU.
+    fn stop_guest(&self, guest: usize) -> Result<()>;
+    /// Resets a guest and waits until it is up again.
+    fn reset_guest(&self, guest: usize) -> Result<()>;
+    /// Pauses a guest's vCPUs.
+    fn pause_guest(&self, guest: usize) -> Result<()>;
+    /// Lets a paused guest go on.
+    fn resume_guest(&self, guest: usize) -> Result<()>;
+    /// Whether the host machine is emulated, not virtualized.
+    fn emulated(&self) -> bool;
+    /// CPU time of the emulator's vCPU threads until now.
+    fn cpu_clock(&self) -> CpuClock;
+    /// Ends guests and host machine.
+    fn shutdown(self: Box<Self>) -> Result<()>;
+}
+
+/// A command that runs in a machine.
+pub trait Job {
+    /// Waits for its end.
+    fn wait(self: Box<Self>) -> Result<Outcome>;
+    /// Sends it a signal.
+    fn kill(&self, signal: i32) -> Result<()>;
+}
+
+impl Rig for Machine {
+    fn start(&self, target: Target, command: Command) -> Result<Box<dyn Job>> {
+        Ok(Box::new(Self::start(self, target, command)?))
+    }
+    fn put(&self, target: Target, path: &str, bytes: &[u8], mode: u32) -> Result<()> {
+        Self::put(self, target, path, bytes, mode)
+    }
+    fn get(&self, target: Target, path: &str) -> Result<Vec<u8>> {
+        Self::get(self, target, path)
+    }
+    fn start_guest(&self, spec: &GuestSpec) -> Result<usize> {
+        Self::start_guest(self, spec)
+    }
+    fn stop_guest(&self, guest: usize) -> Result<()> {
+        Self::stop_guest(self, guest)
+    }
+    fn reset_guest(&self, guest: usize) -> Result<()> {
+        Self::reset_guest(self, guest)
+    }
+    fn pause_guest(&self, guest: usize) -> Result<()> {
+        Self::pause_guest(self, guest)
+    }
+    fn resume_guest(&self, guest: usize) -> Result<()> {
+        Self::resume_guest(self, guest)
+    }
+    fn emulated(&self) -> bool {
+        Self::emulated(self)
+    }
+    fn cpu_clock(&self) -> CpuClock {
+        Self::cpu_clock(self)
+    }
+    fn shutdown(self: Box<Self>) -> Result<()> {
+        Self::shutdown(*self)
+    }
+}
+
+impl Job for Running {
+    fn wait(self: Box<Self>) -> Result<Outcome> {
+        Self::wait(*self)
+    }
+    fn kill(&self, signal: i32) -> Result<()> {
+        Self::kill(self, signal)
+    }
+}

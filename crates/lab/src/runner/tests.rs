@@ -1,0 +1,375 @@
+//! The runner on a machine that is made of a few counters: what it does when all is well, and when it is not.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use super::*;
+use crate::experiment;
+use crate::fault::{Fault, FaultClass};
+use crate::machine::{Arch, CpuClock, Outcome};
+use crate::report::Report;
+use crate::{LabError, Result};
+
+/// What a fake machine does, and what was done to it.
+#[derive(Default)]
+struct World {
+    /// CPUs taken offline by guest.
+    offline: BTreeMap<usize, u32>,
+    paused: Vec<usize>,
+    /// Background commands that run: their first word.
+    background: Vec<String>,
+    /// Every command line, with where it ran.
+    log: Vec<String>,
+    /// Boots made, and those that end in a fault when their n-th load starts.
+    boots: u32,
+    faults: BTreeMap<u32, u32>,
+    loads: u32,
+    /// Shares of CPU that the next samples get; quiet when used up.
+    shares: Vec<f64>,
+    clock: CpuClock,
+    background_dies: bool,
+}
+
+struct FakeRig(Rc<RefCell<World>>);
+
+struct FakeJob {
+    world: Rc<RefCell<World>>,
+    outcome: Result<Outcome>,
+    background: Option<String>,
+}
+
+fn fault(class: FaultClass) -> LabError {
+    let console = vec!["[   12.3] Kernel panic - not syncing: corrupted stack end".to_owned()];
+    LabError::Fault(Box::new(Fault { class, who: Target::Host, emulated: true, detail: "seen".into(), console }))
+}
+
+impl Rig for FakeRig {
+    fn start(&self, target: Target, command: Command) -> Result<Box<dyn Job>> {
+        let world = Rc::clone(&self.0);
+        let line = command.argv.join(" ");
+        let mut w = self.0.borrow_mut();
+        w.log.push(format!("{target}: {line}"));
+        let mut background = None;
+        let outcome = match command.argv[0].as_str() {
+            "measure" => {
+                w.loads += 1;
+                let (boot, load) = (w.boots, w.loads);
+                match w.faults.get(&boot) {
+                    Some(at) if *at == load => Err(fault(FaultClass::StackEnd)),
+                    _ => Ok(said(0, &w.measure(target, &command.argv))),
+                }
+            }
+            "offline" | "online" => {
+                let Target::Guest(guest) = target else { panic!("{line} on the host") };
+                let n = if command.argv[0] == "offline" { command.argv[1].parse().unwrap() } else { 0 };
+                w.offline.insert(guest, n);
+                Ok(said(0, ""))
+            }
+            "sh" if line.contains("exec") => {
+                let name = command.argv[6].clone();
+                if !w.background_dies {
+                    w.background.push(name.clone());
+                }
+                background = Some(name);
+                Ok(said(0, ""))
+            }
+            "sh" => Ok(said(i32::from(w.background.is_empty()), "")),
+            "fail" => Ok(Outcome { status: 3, stderr: b"no such thing".to_vec(), ..Outcome::default() }),
+            _ => Ok(said(0, "7.3.4-fake")),
+        };
+        drop(w);
+        Ok(Box::new(FakeJob { world, outcome, background }))
+    }
+    fn put(&self, _: Target, _: &str, _: &[u8], _: u32) -> Result<()> {
+        Ok(())
+    }
+    fn get(&self, _: Target, _: &str) -> Result<Vec<u8>> {
+        Ok(Vec::new())
+    }
+    fn start_guest(&self, _: &GuestSpec) -> Result<usize> {
+        Ok(0)
+    }
+    fn stop_guest(&self, _: usize) -> Result<()> {
+        Ok(())
+    }
+    fn reset_guest(&self, _: usize) -> Result<()> {
+        Ok(())
+    }
+    fn pause_guest(&self, guest: usize) -> Result<()> {
+        assert!(!self.0.borrow().paused.contains(&guest), "paused twice");
+        self.0.borrow_mut().paused.push(guest);
+        Ok(())
+    }
+    fn resume_guest(&self, guest: usize) -> Result<()> {
+        assert!(self.0.borrow().paused.contains(&guest), "resumed while running");
+        self.0.borrow_mut().paused.retain(|one| *one != guest);
+        Ok(())
+    }
+    fn emulated(&self) -> bool {
+        true
+    }
+    fn cpu_clock(&self) -> CpuClock {
+        self.0.borrow().clock
+    }
+    fn shutdown(self: Box<Self>) -> Result<()> {
+        let world = self.0.borrow();
+        assert!(world.background.is_empty() && world.offline.values().all(|n| *n == 0), "an arm was left standing");
+        Ok(())
+    }
+}
+
+impl World {
+    /// 100 operations a second and guest; three times that with CPUs taken offline, plus the guest's and boot's number.
+    fn measure(&mut self, target: Target, argv: &[String]) -> String {
+        let Target::Guest(guest) = target else { panic!("load on the host") };
+        assert!(!self.paused.contains(&guest), "load in a paused guest");
+        let share = if self.shares.is_empty() { 1.0 } else { self.shares.remove(0) };
+        self.clock.ran_ns += (share * 1e9) as u64;
+        self.clock.waited_ns += ((1.0 - share) * 1e9) as u64;
+        let factor = if self.offline.get(&guest).is_some_and(|n| *n > 0) { 3 } else { 1 };
+        let value = f64::from(100 * factor) + f64::from(self.boots);
+        assert_eq!(argv[1], "--seconds=2");
+        format!("{{\"metric\":\"ops\",\"value\":{value},\"unit\":\"1/s\"}}\n")
+    }
+}
+
+impl Job for FakeJob {
+    fn wait(self: Box<Self>) -> Result<Outcome> {
+        self.outcome
+    }
+    fn kill(&self, _signal: i32) -> Result<()> {
+        let mut world = self.world.borrow_mut();
+        world.background.retain(|one| Some(one) != self.background.as_ref());
+        Ok(())
+    }
+}
+
+fn said(status: i32, text: &str) -> Outcome {
+    Outcome { status, stdout: text.as_bytes().to_vec(), stderr: Vec::new() }
+}
+
+const FILE: &str = r#"
+name = "fake"
+title = "fake"
+boots = 3
+lost_boots = 1
+[machine]
+pcpus = 2
+memory_mib = 1024
+[[guest]]
+name = "a"
+vcpus = 2
+memory_mib = 256
+[[guest]]
+name = "b"
+vcpus = 4
+memory_mib = 256
+[[configuration]]
+name = "one"
+guests = ["a"]
+[[configuration]]
+name = "two"
+guests = ["a", "b"]
+[[comparison]]
+of = "two"
+to = "one"
+[[arm]]
+name = "stock"
+[[arm]]
+name = "off"
+configurations = ["two"]
+[[arm.step]]
+on = "guests"
+run = ["offline", "1"]
+undo = ["online"]
+[[arm]]
+name = "daemon"
+configurations = ["two"]
+[[arm.step]]
+on = "host"
+run = ["served"]
+background = true
+ready_line = "ready"
+[[load]]
+name = "lock"
+run = ["measure", "--seconds={seconds}"]
+seconds = 2
+[[load.metric]]
+name = "ops"
+unit = "1/s"
+better = "higher"
+[[check]]
+name = "off is three times as fast"
+load = "lock"
+configuration = "two"
+metric = "ops"
+arm = "off"
+of = "ratio"
+at_least = 2.9
+at_most = 3.0
+"#;
+
+fn run_file(text: &str, world: World) -> (Report, Rc<RefCell<World>>) {
+    run_choice(text, world, Choice { seed: 1, arch: Arch::Aarch64, ..Choice::default() })
+}
+
+fn run_choice(text: &str, world: World, choice: Choice) -> (Report, Rc<RefCell<World>>) {
+    let experiment = experiment::parse("fake", text).unwrap();
+    let world = Rc::new(RefCell::new(world));
+    let boot = |spec: &MachineSpec, _: &dyn Progress| -> Result<Box<dyn Rig>> {
+        let mut w = world.borrow_mut();
+        assert_eq!(spec.guests.len(), 2);
+        w.boots += 1;
+        w.loads = 0;
+        w.offline.clear();
+        w.paused.clear();
+        w.background.clear();
+        drop(w);
+        Ok(Box::new(FakeRig(Rc::clone(&world))))
+    };
+    let spec = machine(&experiment, &choice);
+    let gathered = run(&experiment, &choice, &spec, &boot, &Bar::hidden());
+    (Report::new(&experiment, &choice, &spec, gathered, 1000), world)
+}
+
+fn values(report: &Report, arm: &str, load: &str) -> Vec<f64> {
+    report.samples.iter().filter(|s| s.arm == arm && s.load == load).map(|s| s.value).collect()
+}
+
+#[test]
+fn all_arms_are_measured_and_paired() {
+    let (report, _) = run_file(FILE, World::default());
+    assert!(report.ok(), "{report:#?}");
+    assert_eq!(values(&report, "stock", "lock@one"), [101.0, 102.0, 103.0]);
+    assert_eq!(values(&report, "off", "lock@two"), [602.0, 604.0, 606.0]);
+    let row = report.summary.iter().find(|row| row.arm == "off").unwrap();
+    let ratio = row.ratio_to_stock.unwrap();
+    assert_eq!((row.n, ratio.pairs), (3, 3));
+    assert!(ratio.lo.unwrap() <= ratio.median && ratio.median <= ratio.hi.unwrap());
+    assert_eq!(report.comparisons[0].ratio.median, 2.0);
+    assert_eq!((report.boots.ok, report.boots.lost), (3, 0));
+}
+
+#[test]
+fn the_order_of_the_arms_rotates_from_boot_to_boot() {
+    let (report, _) = run_file(FILE, World::default());
+    let order = |boot| -> Vec<String> {
+        report.samples.iter().filter(|s| s.boot == boot).map(|s| format!("{} {}", s.arm, s.load)).collect()
+    };
+    let (first, second) = (order(1), order(2));
+    assert_eq!(first.len(), 4);
+    let mut rotated = first.clone();
+    rotated.rotate_left(1);
+    assert_eq!(second, rotated);
+}
+
+#[test]
+fn a_lost_boot_is_repeated_and_its_samples_stay() {
+    let faults = [(2, 4)].into();
+    let (report, _) = run_file(FILE, World { faults, ..World::default() });
+    assert!(report.ok(), "{report:#?}");
+    assert_eq!((report.boots.ok, report.boots.lost), (3, 1));
+    let loss = &report.boots.losses[0];
+    assert_eq!((loss.boot, loss.class.as_str(), loss.emulator), (2, "stack-end", true));
+    assert!(loss.console[0].contains("corrupted stack end"));
+    assert_eq!(report.boots.by_arm[loss.arm.as_ref().unwrap()].lost, 1);
+    assert!(report.samples.iter().any(|s| s.boot == 2), "samples of the lost boot");
+    assert_eq!(report.samples.iter().filter(|s| s.boot == 4).count(), 4, "the repetition is whole");
+}
+
+#[test]
+fn a_boot_that_is_always_lost_ends_the_run_and_keeps_what_there_is() {
+    let faults = (2..20).map(|boot| (boot, 1)).collect();
+    let (report, world) = run_file(FILE, World { faults, ..World::default() });
+    assert!(!report.ok() && !report.complete);
+    assert_eq!((report.boots.ok, report.boots.lost), (1, 2));
+    assert_eq!(world.borrow().boots, 3);
+    assert_eq!(values(&report, "off", "lock@two").len(), 1);
+    assert!(report.notes.iter().any(|note| note.contains("lost 2 times")), "{:?}", report.notes);
+}
+
+#[test]
+fn a_spoilt_sample_is_taken_anew_and_one_that_stays_spoilt_is_marked() {
+    let (report, _) = run_file(FILE, World { shares: vec![0.5, 0.97], ..World::default() });
+    assert_eq!(report.samples[0].share, 0.97);
+    assert!(report.samples.iter().all(|s| !s.noisy));
+    assert!(report.notes.iter().any(|note| note.contains("thrown away")), "{:?}", report.notes);
+
+    let busy: Vec<f64> = vec![0.5; 1000];
+    let (report, world) = run_file(FILE, World { shares: busy, ..World::default() });
+    assert!(report.samples.iter().all(|s| s.noisy));
+    assert!(report.ok(), "noise alone fails nothing");
+    assert!(report.notes.iter().any(|note| note.contains("other programs")), "{:?}", report.notes);
+    let runs = world.borrow().log.iter().filter(|line| line.contains("measure")).count();
+    // Twelve samples of 21 guests; only the first three samples (of up to two guests) are tried three times.
+    assert!((21 + 6..=21 + 12).contains(&runs), "{runs}");
+}
+
+#[test]
+fn a_step_that_fails_fails_its_arm_alone() {
+    let text = FILE.replace("run = [\"offline\", \"1\"]", "run = [\"fail\"]");
+    let (report, world) = run_file(&text, World::default());
+    assert!(!report.ok());
+    assert_eq!(report.failures.len(), 3);
+    assert!(report.failures[0].message.contains("no such thing"), "{}", report.failures[0].message);
+    assert!(values(&report, "off", "lock@two").is_empty());
+    assert_eq!(values(&report, "stock", "lock@two").len(), 3);
+    assert!(world.borrow().log.iter().any(|line| line.ends_with("online")), "a step that failed is undone too");
+    let check = &report.checks[0];
+    assert!(!check.ok && check.detail.contains("no samples"));
+}
+
+#[test]
+fn a_daemon_that_dies_spoils_no_sample_of_its_arm() {
+    let (report, _) = run_file(FILE, World { background_dies: true, ..World::default() });
+    assert!(!report.ok());
+    assert!(values(&report, "daemon", "lock@two").is_empty());
+    assert!(report.failures.iter().all(|f| f.arm == "daemon" && f.message.contains("ended by itself")));
+    assert_eq!(report.failures.len(), 3);
+}
+
+#[test]
+fn an_arm_can_be_chosen_and_its_checks_go_with_it() {
+    let choice = Choice { arms: vec!["daemon".into()], boots: Some(1), seed: 1, ..Choice::default() };
+    let (report, _) = run_choice(FILE, World::default(), choice);
+    assert!(report.ok() && report.checks.is_empty());
+    assert!(values(&report, "off", "lock@two").is_empty());
+    assert_eq!(values(&report, "daemon", "lock@two").len(), 1);
+}
+
+#[test]
+fn short_boots_split_the_loads_but_never_the_arms() {
+    let second = FILE[FILE.find("[[load]]").unwrap()..FILE.find("[[check]]").unwrap()].replace("\"lock\"", "\"other\"");
+    let text = FILE.replace("[[check]]", &format!("{second}[[check]]")).replace("boots = 3", "boots = 1\n");
+    let text = text.replace("[machine]", "[loads_per_boot]\naarch64 = 1\n[machine]");
+    let (report, _) = run_file(&text, World::default());
+    assert_eq!(report.boots.ok, 2);
+    for load in ["lock@two", "other@two"] {
+        let boots: Vec<u32> = report.samples.iter().filter(|s| s.load == load).map(|s| s.boot).collect();
+        assert_eq!(boots.len(), 3);
+        assert!(boots.iter().all(|boot| *boot == boots[0]));
+    }
+}
+
+#[test]
+fn the_json_has_the_promised_fields_and_comes_back_the_same() {
+    let (report, _) = run_file(FILE, World::default());
+    let text = serde_json::to_string(&report).unwrap();
+    let back: Report = serde_json::from_str(&text).unwrap();
+    assert_eq!(back, report);
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(json["schema"], 1);
+    let has = |value: &serde_json::Value, keys: &[&str]| {
+        keys.iter().for_each(|key| assert!(value.get(key).is_some(), "{key} missing in {value}"));
+    };
+    has(&json, &["experiment", "machine", "boots", "samples", "summary", "checks"]);
+    has(&json["boots"], &["ok", "lost"]);
+    has(&json["samples"][0], &["boot", "arm", "load", "metric", "unit", "value"]);
+    let rows = json["summary"].as_array().unwrap();
+    let off = rows.iter().find(|row| row["arm"] == "off").unwrap();
+    has(off, &["arm", "load", "metric", "unit", "better", "n", "median", "min", "max", "ratio_to_stock"]);
+    assert_eq!(off["better"], "higher");
+    has(&off["ratio_to_stock"], &["median", "lo", "hi", "pairs"]);
+    has(&json["checks"][0], &["name", "ok", "detail"]);
+}

@@ -1,0 +1,66 @@
+//! Measurements that a command's output can't give: written in Rust, named by experiment files.
+//!
+//! One file each. A scenario drives the machine as it likes, and leaves it as it found it: guests that it ended are
+//! started again, what it loaded is unloaded.
+
+use crate::Result;
+use crate::experiment::Better;
+use crate::machine::Arch;
+use crate::runner::{Reading, Rig};
+
+/// All scenarios.
+static SCENARIOS: &[&dyn Scenario] = &[];
+
+/// One measurement written in Rust.
+pub trait Scenario: Sync {
+    /// Its name in experiment files.
+    fn name(&self) -> &'static str;
+
+    /// Measures once. An error of [`crate::LabError::Invalid`] or `Remote` is noted as a failure of this load under this arm and
+    /// the run goes on; a fault or a missed deadline ends the boot.
+    fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()>;
+}
+
+/// What a scenario is told.
+#[derive(Debug, Clone)]
+pub struct Context {
+    /// `params` of the load in the experiment file.
+    pub params: toml::Table,
+    /// Architecture of host machine and guests.
+    pub arch: Arch,
+    /// The arm that is set up.
+    pub arm: String,
+    /// The configuration's name.
+    pub configuration: String,
+    /// Indices of the configuration's guests; the others are paused.
+    pub guests: Vec<usize>,
+    /// `seconds` of the load.
+    pub seconds: f64,
+    /// The run's seed, mixed with the boot's number.
+    pub seed: u64,
+}
+
+/// Figures that a scenario hands back.
+#[derive(Debug, Default)]
+pub struct Samples(Vec<Reading>);
+
+impl Samples {
+    /// Adds one figure. Each metric may come once a run.
+    pub fn push(&mut self, metric: &str, unit: &str, better: Better, value: f64) {
+        self.0.push(Reading { metric: metric.to_owned(), unit: unit.to_owned(), better, value });
+    }
+
+    pub(crate) fn into_readings(self) -> Vec<Reading> {
+        self.0
+    }
+}
+
+/// The scenario of that name.
+pub fn find(name: &str) -> Option<&'static dyn Scenario> {
+    SCENARIOS.iter().copied().find(|one| one.name() == name)
+}
+
+/// All names.
+pub fn names() -> Vec<&'static str> {
+    SCENARIOS.iter().map(|one| one.name()).collect()
+}
