@@ -14,15 +14,26 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// In a guest: tells the host about it, and shows what the host says
+    Guest(entrain_guest::cli::GuestArgs),
     /// The nested lab: stock KVM hosts with real guests, on any machine
     Lab(entrain_lab::cli::LabArgs),
+    /// On a KVM host: finds its VMs, pairs with their guests, publishes to them
+    Host(entrain_host::cli::HostArgs),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
-    // RUST_LOG overrides; stdout belongs to results.
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    let command = Cli::parse().command;
+    // RUST_LOG overrides; stdout belongs to results. Daemons tell what they do, commands only what is wrong.
+    let level = match command {
+        Command::Host(_) => "info",
+        Command::Lab(_) => "warn",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    match Cli::parse().command {
+    match command {
+        Command::Guest(args) => entrain_guest::cli::run(args),
         Command::Lab(args) => entrain_lab::cli::run(args),
+        Command::Host(args) => entrain_host::cli::run(args),
     }
 }

@@ -1,1 +1,26 @@
 //! entrain host: finds virtual machines, pairs with their guests, publishes to them and schedules them.
+//!
+//! The daemon ([`daemon`]) discovers VMs by a BPF iterator over KVM's files (`discover`), keeps them in a table
+//! (`fleet`), finds the agents in their guests (doorbell, or `scan`), verifies and pairs (`register`, `pair`), and leaves
+//! all that happens at a context switch to `bpf/observe.bpf.c`. `status` is what others can ask it.
+
+pub mod cli;
+mod cpus;
+pub mod daemon;
+mod discover;
+mod entitlement;
+mod fleet;
+mod interface;
+mod memory;
+mod notify;
+mod pair;
+mod programs;
+mod register;
+mod scan;
+pub mod schedule;
+mod skeleton;
+mod snapshot;
+pub mod status;
+mod vm;
+
+pub use vm::Channel;

@@ -43,6 +43,8 @@ struct entrain_pairing {
 	__u64 fast[8];
 };
 
+_Static_assert(sizeof(struct entrain_pairing) == 248, "see interface.rs");
+
 /* Keeps the full types of the pointees in the object's BTF: a forward declaration would make the uptr a number. */
 struct entrain_page entrain_keep_page;
 struct entrain_box32 entrain_keep_box32;

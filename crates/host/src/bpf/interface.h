@@ -83,7 +83,7 @@ struct entrain_pcpu {
 	__u32 idle;
 	__u32 domain;	/* CPUs that share a cache: the kernel looks for an idle CPU among them */
 	__u32 capacity; /* 0..1024, by the daemon */
-	__u32 perf;	/* 0..1024 by the daemon; 0 = ask the kernel */
+	__u32 perf;	/* performance level now, 0..1024 */
 	__u32 slots[ENTRAIN_PCPU_SLOTS]; /* 1 + index of halted vCPUs that may run on this pCPU only */
 	/* Counters since start. */
 	__u64 switches;	 /* context switches of vCPUs */
@@ -120,16 +120,24 @@ struct entrain_track_args {
 	__s32 error; /* out: 0 or negative errno */
 };
 
+enum entrain_link_op {
+	ENTRAIN_LINK_OP_PAIR = 1,    /* exchange; on success publishing begins */
+	ENTRAIN_LINK_OP_CLOSE = 2,   /* no exchange: publishing ends */
+	ENTRAIN_LINK_OP_RELEASE = 3, /* exchange, after a close and a grace period */
+};
+
 struct entrain_link_args {
 	__u32 index;
-	__s32 error; /* out: 0, or -ENOENT when nothing is mapped */
+	__u32 op;
 	__u64 expected;
 	__u64 wanted;
-	__u64 was; /* out: what the word held; the exchange happened if this is `expected` */
+	__u64 was;   /* out: what the word held; the exchange happened if this is `expected` */
+	__s32 error; /* out: 0, or -ENOENT when nothing is mapped */
+	__u32 pad;
 };
 
 struct entrain_tick_args {
-	__u32 entries; /* entries of `vcpus` to visit */
+	__u32 entries; /* entries of `vcpus` (tick) or `pcpus` (levels) to visit */
 	__u32 paired;  /* out */
 	__u32 gone;    /* out: pairings that have ended */
 	__u32 pad;
@@ -157,5 +165,8 @@ _Static_assert(sizeof(struct entrain_pcpu) == 72, "see interface.rs");
 _Static_assert(sizeof(struct entrain_domain) == 72, "see interface.rs");
 _Static_assert(sizeof(struct entrain_event) == 24, "see interface.rs");
 _Static_assert(sizeof(struct entrain_found) == 48, "see interface.rs");
+_Static_assert(sizeof(struct entrain_track_args) == 12, "see interface.rs");
+_Static_assert(sizeof(struct entrain_link_args) == 40, "see interface.rs");
+_Static_assert(sizeof(struct entrain_tick_args) == 16, "see interface.rs");
 
 #endif /* ENTRAIN_HOST_INTERFACE_H */

@@ -26,7 +26,7 @@ char LICENSE[] SEC("license") = "GPL";
 const volatile __u64 extra_features = 0;
 
 /* The kernel's own figure of the current performance level where the CPU can count it; 1024 elsewhere. */
-extern const unsigned long arch_freq_scale __ksym __weak;
+extern const unsigned long arch_freq_scale __ksym;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -235,11 +235,18 @@ static __always_inline void switch_out(struct entrain_vcpu *vcpu, __u32 index, s
 	publish(vcpu, task, 0);
 }
 
+/* 1 + the index of the vCPU that a thread runs; 0 for all other threads. */
+static __always_inline __u32 slot_of(struct task_struct *task)
+{
+	struct entrain_ref *ref = bpf_task_storage_get(&vcpu_refs, task, 0, 0);
+
+	return ref ? ref->index + 1 : 0;
+}
+
 SEC("tp_btf/sched_switch")
 int BPF_PROG(observe_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
 {
-	struct entrain_ref *out = bpf_task_storage_get(&vcpu_refs, prev, 0, 0);
-	struct entrain_ref *in = bpf_task_storage_get(&vcpu_refs, next, 0, 0);
+	__u32 out = slot_of(prev), in = slot_of(next);
 	bool from_idle = prev->pid == 0, to_idle = next->pid == 0;
 	struct entrain_pcpu *pcpu;
 	struct entrain_vcpu *vcpu;
@@ -258,12 +265,12 @@ int BPF_PROG(observe_switch, bool preempt, struct task_struct *prev, struct task
 		return 0;
 	now = bpf_ktime_get_ns();
 	if (out) {
-		vcpu = entrain_vcpu_by_index(out->index);
+		vcpu = entrain_vcpu_by_index(out - 1);
 		if (vcpu && vcpu->used)
-			switch_out(vcpu, out->index, prev, pcpu, prev_state == 0, now);
+			switch_out(vcpu, out - 1, prev, pcpu, prev_state == 0, now);
 	}
 	if (in) {
-		vcpu = entrain_vcpu_by_index(in->index);
+		vcpu = entrain_vcpu_by_index(in - 1);
 		if (vcpu && vcpu->used) {
 			enter(vcpu, ENTRAIN_VCPU_RUNNING, now);
 			vcpu->pcpu = cpu;
@@ -382,46 +389,46 @@ int untrack(struct entrain_track_args *args)
 	return 0;
 }
 
+/* Begins to publish: the counters in the page start here, every word is written for the first time. */
+static __always_inline void begin(struct entrain_vcpu *vcpu, struct entrain_pairing *pairing)
+{
+	pairing->ready0 = vcpu->ready_ns;
+	pairing->preemptions0 = vcpu->preemptions;
+	pairing->preemptions_cs0 = vcpu->preemptions_cs;
+	pairing->boosts0 = vcpu->boosts;
+	vcpu->gone = ENTRAIN_GONE_NOT;
+	WRITE_ONCE(pairing->closed, 0);
+}
+
 /* Called by the daemon: one step of the link word, on memory that stays pinned whatever the VMM does to its file. */
 SEC("syscall")
 int link_step(struct entrain_link_args *args)
 {
 	__u32 index = args->index;
 	struct entrain_thread *thread = bpf_map_lookup_elem(&vcpu_threads, &index);
+	struct entrain_vcpu *vcpu = entrain_vcpu_by_index(index);
 	struct entrain_pairing *pairing;
 	struct entrain_page *page;
 	struct task_struct *task;
 
 	args->error = -ENOENT;
-	if (!thread)
+	if (!thread || !vcpu)
 		return 0;
 	bpf_rcu_read_lock();
 	task = thread->task;
-	if (task) {
-		pairing = bpf_task_storage_get(&pairings, task, 0, 0);
-		page = pairing ? pairing->page : NULL;
-		if (page) {
-			args->was = __sync_val_compare_and_swap(&page->link.link, args->expected, args->wanted);
-			args->error = 0;
-		}
+	pairing = task ? bpf_task_storage_get(&pairings, task, 0, 0) : NULL;
+	page = pairing ? pairing->page : NULL;
+	if (pairing && args->op == ENTRAIN_LINK_OP_CLOSE) {
+		WRITE_ONCE(pairing->closed, 1);
+		args->error = 0;
+	} else if (page) {
+		args->was = __sync_val_compare_and_swap(&page->link.link, args->expected, args->wanted);
+		args->error = 0;
+		if (args->was == args->expected && args->op == ENTRAIN_LINK_OP_PAIR)
+			begin(vcpu, pairing);
 	}
 	bpf_rcu_read_unlock();
 	return 0;
-}
-
-/* The performance level of a pCPU now, 0..1024. */
-static __always_inline __u32 perf_of(const struct entrain_pcpu *pcpu, __u32 cpu)
-{
-	const unsigned long *scale;
-
-	if (pcpu->perf)
-		return pcpu->perf;
-	if (!&arch_freq_scale)
-		return ENTRAIN_CAPACITY_SCALE;
-	scale = bpf_per_cpu_ptr(&arch_freq_scale, cpu);
-	if (!scale || *scale > ENTRAIN_CAPACITY_SCALE)
-		return ENTRAIN_CAPACITY_SCALE;
-	return *scale;
 }
 
 /* Whether the page still is what was paired. */
@@ -485,7 +492,7 @@ static __always_inline void tick_one(__u32 index, struct entrain_tick_args *args
 	pcpu = bpf_map_lookup_elem(&pcpus, &cpu);
 	if (pcpu) {
 		entrain_put(vcpu, pairing, page, slow, capacity, pcpu->capacity);
-		entrain_put(vcpu, pairing, page, slow, perf, perf_of(pcpu, cpu));
+		entrain_put(vcpu, pairing, page, slow, perf, pcpu->perf);
 	}
 	entrain_put(vcpu, pairing, page, slow, entitlement, vcpu->entitlement);
 	entrain_put(vcpu, pairing, page, slow, version, ENTRAIN_VERSION);
@@ -511,6 +518,30 @@ int tick(struct entrain_tick_args *args)
 		bpf_rcu_read_lock();
 		tick_one(i, args, now);
 		bpf_rcu_read_unlock();
+	}
+	return 0;
+}
+
+/*
+ * Called by the daemon before the tick, where the kernel knows its performance levels: copies them. A program of its
+ * own, as one with an unknown kernel symbol does not load.
+ */
+SEC("syscall")
+int levels(struct entrain_tick_args *args)
+{
+	__u32 entries = args->entries, cpu;
+	int i;
+
+	bpf_for(i, 0, entries)
+	{
+		const unsigned long *scale = bpf_per_cpu_ptr(&arch_freq_scale, i);
+		struct entrain_pcpu *pcpu;
+
+		cpu = i;
+		pcpu = bpf_map_lookup_elem(&pcpus, &cpu);
+		if (!scale || !pcpu)
+			break;
+		pcpu->perf = *scale < ENTRAIN_CAPACITY_SCALE ? *scale : ENTRAIN_CAPACITY_SCALE;
 	}
 	return 0;
 }

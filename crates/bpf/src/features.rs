@@ -1,0 +1,139 @@
+//! What the running kernel can do, probed once into named booleans.
+
+use std::fs;
+use std::path::Path;
+
+use crate::btf::BtfNames;
+
+/// The kernel's lockdown mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lockdown {
+    /// No restriction, or a kernel without lockdown.
+    None,
+    /// The kernel may not be modified: BPF may still read it.
+    Integrity,
+    /// The kernel's memory may not be read either: BPF observation does not work.
+    Confidentiality,
+}
+
+/// Features of the running kernel.
+#[derive(Clone, Copy, Debug)]
+pub struct Features {
+    /// Type information of the kernel is there (CONFIG_DEBUG_INFO_BTF).
+    pub btf: bool,
+    /// BPF may hold user memory in task storage (since 6.13): how host BPF sees guest pages.
+    pub task_uptr: bool,
+    /// Schedulers in BPF (CONFIG_SCHED_CLASS_EXT, since 6.12).
+    pub sched_ext: bool,
+    /// KVM is loaded or built in, with type information.
+    pub kvm: bool,
+    /// KVM's tracepoint of hypercalls (x86): the doorbell.
+    pub kvm_hypercall: bool,
+    /// The kernel keeps each CPU's performance level, and its address can be found.
+    pub freq_scale: bool,
+    /// Lockdown mode.
+    pub lockdown: Lockdown,
+    /// All capabilities that the daemon needs are effective: SYS_ADMIN, SYS_PTRACE, BPF, PERFMON.
+    pub capable: bool,
+}
+
+/// Bits of capabilities(7).
+const CAPABILITIES: [u32; 4] =
+    [21 /* SYS_ADMIN */, 19 /* SYS_PTRACE */, 39 /* BPF */, 38 /* PERFMON */];
+
+impl Features {
+    /// Probes the running kernel.
+    pub fn probe() -> Self {
+        Self::probe_in(Path::new("/"))
+    }
+
+    /// Probes the kernel as `root`'s `/proc` and `/sys` show it.
+    pub fn probe_in(root: &Path) -> Self {
+        let names = BtfNames::read(&root.join("sys/kernel/btf"), &["kvm"]);
+        let has = |name| names.as_ref().is_some_and(|names| names.has(name));
+        Self {
+            btf: names.is_some(),
+            task_uptr: has("BPF_UPTR"),
+            sched_ext: has("sched_ext_ops"),
+            kvm: has("nr_memslots_dirty_logging") || has("created_vcpus"),
+            kvm_hypercall: has("btf_trace_kvm_hypercall"),
+            freq_scale: has("arch_freq_scale") && has_symbol(root, "arch_freq_scale"),
+            lockdown: lockdown(root),
+            capable: capable(root),
+        }
+    }
+
+    /// What stands in the way of observing, in plain words; empty when nothing does.
+    pub fn missing_for_observe(&self) -> Vec<&'static str> {
+        let mut missing = Vec::new();
+        let mut need = |there: bool, text| {
+            if !there {
+                missing.push(text);
+            }
+        };
+        need(self.capable, "root's capabilities (SYS_ADMIN, SYS_PTRACE, BPF, PERFMON): run as root");
+        need(self.btf, "the kernel's type information: use a kernel built with CONFIG_DEBUG_INFO_BTF");
+        need(!self.btf || self.task_uptr, "user memory in BPF task storage: use Linux 6.13 or newer");
+        need(!self.btf || self.kvm, "KVM: load its module (kvm_intel or kvm_amd), or boot arm64 at EL2");
+        need(
+            self.lockdown != Lockdown::Confidentiality,
+            "reading kernel memory: lockdown is in confidentiality mode, boot with lockdown=integrity or none",
+        );
+        missing
+    }
+}
+
+/// `/proc/kallsyms` without its addresses hidden (root), searched for one symbol.
+fn has_symbol(root: &Path, symbol: &str) -> bool {
+    let Ok(text) = fs::read_to_string(root.join("proc/kallsyms")) else { return false };
+    text.lines().any(|line| line.split(' ').nth(2).is_some_and(|name| name == symbol))
+}
+
+fn lockdown(root: &Path) -> Lockdown {
+    let text = fs::read_to_string(root.join("sys/kernel/security/lockdown")).unwrap_or_default();
+    match text.split('[').nth(1).and_then(|rest| rest.split(']').next()) {
+        Some("integrity") => Lockdown::Integrity,
+        Some("confidentiality") => Lockdown::Confidentiality,
+        _ => Lockdown::None,
+    }
+}
+
+fn capable(root: &Path) -> bool {
+    let text = fs::read_to_string(root.join("proc/self/status")).unwrap_or_default();
+    let effective = text.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok());
+    effective.is_some_and(|caps| CAPABILITIES.iter().all(|&bit| caps & (1 << bit) != 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fake(status: &str, lockdown: &str) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("proc/self")).unwrap();
+        fs::create_dir_all(dir.path().join("sys/kernel/security")).unwrap();
+        fs::write(dir.path().join("proc/self/status"), status).unwrap();
+        fs::write(dir.path().join("sys/kernel/security/lockdown"), lockdown).unwrap();
+        fs::write(dir.path().join("proc/kallsyms"), "ffff0 D arch_freq_scale\nffff1 t kvm_init\t[kvm]\n").unwrap();
+        dir
+    }
+
+    #[test]
+    fn a_bare_kernel_lacks_everything_and_says_so() {
+        let dir = fake("CapEff:\t0000000000000000\n", "none integrity [confidentiality]\n");
+        let features = Features::probe_in(dir.path());
+        assert!(!features.btf && !features.capable);
+        assert_eq!(features.lockdown, Lockdown::Confidentiality);
+        let missing = features.missing_for_observe();
+        assert_eq!(missing.len(), 3, "{missing:?}");
+    }
+
+    #[test]
+    fn capabilities_are_read_from_the_effective_set() {
+        let dir = fake("CapEff:\t000001ffffffffff\n", "[none] integrity confidentiality\n");
+        let features = Features::probe_in(dir.path());
+        assert!(features.capable);
+        assert_eq!(features.lockdown, Lockdown::None);
+        assert!(has_symbol(dir.path(), "arch_freq_scale") && !has_symbol(dir.path(), "arch_freq"));
+    }
+}

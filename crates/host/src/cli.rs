@@ -1,0 +1,43 @@
+//! The subcommand `entrain host`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use entrain_channel::page::feature;
+
+use crate::daemon::{ObserveOnly, Options, run as run_daemon};
+
+/// Where the lock and the status socket are.
+pub(crate) const RUN_DIR: &str = "/run/entrain";
+
+/// What the daemon does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// Finds VMs, pairs with their guests, publishes to them; leaves the host's scheduler alone
+    Observe,
+}
+
+/// Finds this host's VMs, pairs with their guests and publishes to them.
+#[derive(Clone, Debug, Args)]
+pub struct HostArgs {
+    /// What to do
+    #[arg(long, value_enum, default_value = "observe")]
+    pub mode: Mode,
+    /// Folder of the lock and the status socket
+    #[arg(long, default_value = RUN_DIR, env = "ENTRAIN_RUN_DIR")]
+    pub run_dir: PathBuf,
+    /// Take part in the self-test of the channel (experiments `channel` and `lifecycle`)
+    #[arg(long, hide = true)]
+    pub selftest: bool,
+}
+
+/// Runs the daemon until a signal ends it.
+pub fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
+    let options = Options { run_dir: args.run_dir, selftest: args.selftest };
+    let extra = if args.selftest { feature::SELFTEST } else { 0 };
+    match args.mode {
+        Mode::Observe => run_daemon(&options, extra, |_| Ok(Box::new(ObserveOnly)))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

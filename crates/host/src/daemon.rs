@@ -1,0 +1,275 @@
+//! `entrain host`: the main loop.
+
+use std::cell::RefCell;
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use entrain_bpf::Features;
+use libbpf_rs::{RingBuffer, RingBufferBuilder};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use thiserror::Error;
+use tracing::{info, warn};
+
+use crate::fleet::Fleet;
+use crate::interface::{EVENT_DOORBELL, Event, from_bytes};
+use crate::programs::Programs;
+use crate::status::{Answer, Status, Work, serve};
+use crate::{cpus, notify, snapshot};
+
+/// Heartbeat of the host in the page (`ENTRAIN_HOST_BEAT_NS`).
+const TICK: Duration = Duration::from_millis(100);
+/// VMs are looked for this often, and sooner after events.
+const DISCOVERY: Duration = Duration::from_secs(1);
+/// Time per discovery that the search for agents may take: 4 % of one CPU at most.
+const SEARCH: Duration = Duration::from_millis(40);
+
+/// Why the daemon did not start, or had to end.
+#[derive(Debug, Error)]
+pub enum HostError {
+    /// The kernel cannot do it.
+    #[error("this machine cannot be observed; it lacks:\n  - {}", .0.join("\n  - "))]
+    Missing(Vec<&'static str>),
+    /// Another daemon runs.
+    #[error("another `entrain host` runs already (it holds {}): stop it first", .0.display())]
+    Running(PathBuf),
+    /// A file.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What happened.
+        source: io::Error,
+    },
+    /// A BPF program.
+    #[error(transparent)]
+    Bpf(#[from] entrain_bpf::Error),
+    /// Anything else of the system.
+    #[error("{what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What happened.
+        source: io::Error,
+    },
+    /// The scheduler.
+    #[error(transparent)]
+    Schedule(#[from] crate::schedule::ScheduleError),
+}
+
+fn system(what: &'static str) -> impl FnOnce(io::Error) -> HostError {
+    move |source| HostError::System { what, source }
+}
+
+/// How the daemon is to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// For the lock and the status socket.
+    pub run_dir: PathBuf,
+    /// Take part in the self-test of the channel.
+    pub selftest: bool,
+}
+
+/// What runs beside observing: the host's scheduler in mode `schedule`. Called from the main loop.
+pub(crate) trait Companion {
+    /// The mode's name, for the status.
+    fn mode(&self) -> &'static str;
+    /// Every 100 ms. An error ends the daemon.
+    fn tick(&mut self) -> Result<(), HostError>;
+}
+
+/// Mode `observe`: nothing beside.
+pub(crate) struct ObserveOnly;
+
+impl Companion for ObserveOnly {
+    fn mode(&self) -> &'static str {
+        "observe"
+    }
+    fn tick(&mut self) -> Result<(), HostError> {
+        Ok(())
+    }
+}
+
+/// Runs until a signal ends it. `companion` is made once the programs are loaded.
+pub(crate) fn run(
+    options: &Options,
+    extra_features: u64,
+    companion: impl FnOnce(&Programs) -> Result<Box<dyn Companion>, HostError>,
+) -> Result<(), HostError> {
+    let features = Features::probe();
+    let missing = features.missing_for_observe();
+    if !missing.is_empty() {
+        return Err(HostError::Missing(missing));
+    }
+    let _lock = lock(&options.run_dir)?;
+    entrain_bpf::quiet();
+
+    let stop = Arc::new(AtomicBool::new(false));
+    let (wake, waker) = UnixStream::pair().map_err(system("cannot make a socket pair"))?;
+    wake.set_nonblocking(true).map_err(system("cannot set up a socket"))?;
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        let waker = waker.try_clone().map_err(system("cannot copy a socket"))?;
+        signal_hook::flag::register(signal, stop.clone())
+            .and_then(|_| signal_hook::low_level::pipe::register(signal, waker))
+            .map_err(system("cannot catch signals"))?;
+    }
+
+    let cpus = cpus::read(Path::new("/sys"));
+    let mut programs = Programs::load(&features, cpus.len() as u32, extra_features)?;
+    let mut companion = companion(&programs)?;
+    let socket = options.run_dir.join("host.sock");
+    let (sender, requests) = unbounded();
+    serve(&socket, sender, waker).map_err(|source| HostError::File { path: socket.clone(), source })?;
+
+    set_cpus(&programs, features.freq_scale);
+    programs.attach(&features)?;
+    let fleet = Rc::new(RefCell::new(Fleet::new(programs, PathBuf::from("/proc"))));
+    let soon = Rc::new(RefCell::new(true));
+    let ring = ring(&fleet, &soon)?;
+    let mut daemon = Daemon { fleet: fleet.clone(), features, work: Work::default(), started: Instant::now() };
+    info!("observing {} pCPUs; status in {}", cpus.len(), socket.display());
+    notify::notify("READY=1");
+    let result = daemon.watch(&stop, &wake, &ring, &soon, &requests, &mut *companion);
+    notify::notify("STOPPING=1");
+    let told = fleet.borrow_mut().release_all()?;
+    let _ = fs::remove_file(&socket);
+    info!("ended; gave {told} pages back to their guests");
+    result
+}
+
+/// One instance per run folder.
+fn lock(run_dir: &Path) -> Result<File, HostError> {
+    let at = |path: &Path| {
+        let path = path.to_owned();
+        move |source| HostError::File { path, source }
+    };
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(run_dir).map_err(at(run_dir))?;
+    let path = run_dir.join("host.lock");
+    let file = File::create(&path).map_err(at(&path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(HostError::Running(path)),
+        Err(TryLockError::Error(source)) => Err(HostError::File { path, source }),
+    }
+}
+
+/// Tells BPF what the pCPUs are. `counted`: the kernel counts performance levels, so cpufreq is not asked.
+fn set_cpus(programs: &Programs, counted: bool) {
+    for (index, cpu) in cpus::read(Path::new("/sys")).iter().enumerate().take(programs.pcpus.entries()) {
+        let entry = programs.pcpus.at(index);
+        // SAFETY: aligned fields inside the table; BPF only reads them, but for `perf` where the kernel counts.
+        unsafe {
+            (&raw mut (*entry).domain).write_volatile(cpu.domain);
+            (&raw mut (*entry).capacity).write_volatile(if cpu.online { cpu.capacity } else { 0 });
+            if !counted {
+                (&raw mut (*entry).perf).write_volatile(cpu.level);
+            }
+        }
+    }
+}
+
+/// Rare events from BPF.
+fn ring(fleet: &Rc<RefCell<Fleet>>, soon: &Rc<RefCell<bool>>) -> Result<RingBuffer<'static>, HostError> {
+    let (doorbells, again) = (fleet.clone(), soon.clone());
+    let mut builder = RingBufferBuilder::new();
+    // Lives as long as the process, as the ring does.
+    let handle = Box::leak(Box::new(fleet.borrow().programs.events()?));
+    let on_event = move |bytes: &[u8]| {
+        if let Some(event) = from_bytes::<Event>(bytes) {
+            let known =
+                event.kind == EVENT_DOORBELL && doorbells.borrow_mut().doorbell(event.tid, event.tgid, event.arg);
+            // A vCPU thread ended, or a guest rings that is not known yet: look at once.
+            if !known {
+                *again.borrow_mut() = true;
+            }
+        }
+        0
+    };
+    let built = builder.add(handle, on_event).map(drop).and_then(|()| builder.build());
+    built.map_err(|error| entrain_bpf::Error::at(entrain_bpf::Step::Run, "events")(error).into())
+}
+
+struct Daemon {
+    fleet: Rc<RefCell<Fleet>>,
+    features: Features,
+    work: Work,
+    started: Instant,
+}
+
+impl Daemon {
+    fn watch(
+        &mut self,
+        stop: &AtomicBool,
+        mut wake: &UnixStream,
+        ring: &RingBuffer<'_>,
+        soon: &RefCell<bool>,
+        requests: &Receiver<Sender<Answer>>,
+        companion: &mut dyn Companion,
+    ) -> Result<(), HostError> {
+        let mut next_tick = Instant::now();
+        let mut next_discovery = next_tick;
+        while !stop.load(Ordering::Relaxed) {
+            let now = Instant::now();
+            if now >= next_tick {
+                self.fleet.borrow_mut().tick()?;
+                companion.tick()?;
+                self.work.ticks += 1;
+                self.work.tick_ns += now.elapsed().as_nanos() as u64;
+                next_tick = now + TICK;
+            }
+            if now >= next_discovery || soon.replace(false) {
+                self.discover()?;
+                next_discovery = Instant::now() + DISCOVERY;
+            }
+            wait(next_tick, wake.as_fd(), ring);
+            // Errors here are those of our own callback, which has none.
+            let _ = ring.consume();
+            let mut drain = [0; 64];
+            while wake.read(&mut drain).is_ok_and(|n| n > 0) {}
+            while let Ok(reply) = requests.try_recv() {
+                // The client may have given up.
+                let _ = reply.send(Answer::Status(Box::new(self.status(companion.mode()))));
+            }
+        }
+        Ok(())
+    }
+
+    fn discover(&mut self) -> Result<(), HostError> {
+        let start = Instant::now();
+        let mut fleet = self.fleet.borrow_mut();
+        if let Err(error) = fleet.discover() {
+            // Out of memory and the like: the VMs that are known go on, and the next pass is a second away.
+            warn!("cannot look for VMs now: {error}");
+        }
+        set_cpus(&fleet.programs, self.features.freq_scale);
+        let middle = Instant::now();
+        fleet.pair(SEARCH);
+        self.work.discoveries += 1;
+        self.work.discovery_ns += (middle - start).as_nanos() as u64;
+        self.work.pairing_ns += middle.elapsed().as_nanos() as u64;
+        Ok(())
+    }
+
+    fn status(&self, mode: &str) -> Status {
+        snapshot::take(&self.fleet.borrow(), mode, self.started.elapsed(), self.work)
+    }
+}
+
+/// Sleeps until `until`, an event of BPF, a signal, or a client.
+fn wait(until: Instant, wake: BorrowedFd<'_>, ring: &RingBuffer<'_>) {
+    let left = until.saturating_duration_since(Instant::now());
+    let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+    // SAFETY: the ring buffer owns this descriptor and outlives the borrow.
+    let events = unsafe { BorrowedFd::borrow_raw(ring.epoll_fd()) };
+    let mut fds = [PollFd::new(&wake, PollFlags::IN), PollFd::new(&events, PollFlags::IN)];
+    // An interrupted wait is a short one.
+    let _ = poll(&mut fds, Some(&timeout));
+}

@@ -1,0 +1,311 @@
+//! A VM's memory as its VMM has it: from guest-physical addresses through KVM's memory slots to the VMM's addresses,
+//! and from there to the file that backs them.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// KVM: the VMM asks for a log of the guest's writes to this slot (live migration, or a display).
+const SLOT_LOGS_WRITES: u32 = 1 << 0;
+/// KVM: the guest cannot write to it (ROM).
+const SLOT_READ_ONLY: u32 = 1 << 1;
+const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
+const PAGE: u64 = 4096;
+
+/// One of KVM's memory slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MemorySlot {
+    /// First guest-physical address.
+    pub(crate) gpa: u64,
+    /// Bytes.
+    pub(crate) size: u64,
+    /// Where the VMM has it.
+    pub(crate) hva: u64,
+    /// KVM_MEM_*.
+    pub(crate) flags: u32,
+}
+
+impl MemorySlot {
+    /// Whether writes to it are being logged.
+    pub(crate) fn logs_writes(&self) -> bool {
+        self.flags & SLOT_LOGS_WRITES != 0
+    }
+}
+
+/// A VM's memory slots, biggest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Slots(Vec<MemorySlot>);
+
+impl Slots {
+    /// Of slots in any order; ROM and slots that cannot be are left out.
+    pub(crate) fn new(mut slots: Vec<MemorySlot>) -> Self {
+        slots.retain(|slot| {
+            slot.flags & SLOT_READ_ONLY == 0
+                && slot.size >= PAGE
+                && slot.gpa.checked_add(slot.size).is_some()
+                && slot.hva.checked_add(slot.size).is_some()
+        });
+        slots.sort_by_key(|slot| (std::cmp::Reverse(slot.size), slot.gpa));
+        Self(slots)
+    }
+
+    /// Biggest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &MemorySlot> {
+        self.0.iter()
+    }
+
+    /// The slot that holds all of `length` bytes at `gpa`.
+    pub(crate) fn find(&self, gpa: u64, length: u64) -> Option<&MemorySlot> {
+        self.0.iter().find(|slot| {
+            gpa.checked_sub(slot.gpa).is_some_and(|into| length <= slot.size && into <= slot.size - length)
+        })
+    }
+
+    /// The VMM's address of `length` bytes at `gpa`.
+    pub(crate) fn hva(&self, gpa: u64, length: u64) -> Option<u64> {
+        self.find(gpa, length).map(|slot| slot.hva + (gpa - slot.gpa))
+    }
+}
+
+/// One line of `/proc/PID/maps`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Region {
+    /// First address.
+    pub(crate) start: u64,
+    /// One past the last.
+    pub(crate) end: u64,
+    /// Others that map the same file see what is written here.
+    pub(crate) shared: bool,
+    /// Bytes into the file.
+    pub(crate) offset: u64,
+    /// A file stands behind it.
+    pub(crate) file: bool,
+}
+
+/// Parses `/proc/PID/maps`; lines that cannot be understood are left out.
+pub(crate) fn parse_maps(text: &str) -> Vec<Region> {
+    let line = |line: &str| {
+        let mut words = line.split_ascii_whitespace();
+        let (start, end) = words.next()?.split_once('-')?;
+        let permissions = words.next()?;
+        let offset = words.next()?;
+        let inode = words.nth(1)?;
+        Some(Region {
+            start: u64::from_str_radix(start, 16).ok()?,
+            end: u64::from_str_radix(end, 16).ok()?,
+            shared: permissions.as_bytes().get(3) == Some(&b's'),
+            offset: u64::from_str_radix(offset, 16).ok()?,
+            file: inode != "0",
+        })
+    };
+    text.lines().filter_map(line).collect()
+}
+
+/// The memory of one VMM process.
+#[derive(Debug)]
+pub(crate) struct ProcessMemory {
+    pid: i32,
+    folder: PathBuf,
+    regions: Vec<Region>,
+}
+
+impl ProcessMemory {
+    /// Reads the map of process `pid` from `proc` (`/proc`).
+    pub(crate) fn read(proc: &Path, pid: i32) -> io::Result<Self> {
+        let folder = proc.join(pid.to_string());
+        let regions = parse_maps(&fs::read_to_string(folder.join("maps"))?);
+        Ok(Self { pid, folder, regions })
+    }
+
+    /// The region that holds all of `length` bytes at `hva`.
+    pub(crate) fn region(&self, hva: u64, length: u64) -> Option<&Region> {
+        self.regions.iter().find(|r| hva >= r.start && hva.checked_add(length).is_some_and(|end| end <= r.end))
+    }
+
+    /// Copies bytes out of the process; an error when any of them cannot be read.
+    pub(crate) fn copy(&self, hva: u64, into: &mut [u8]) -> io::Result<()> {
+        let length = into.len();
+        let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: length };
+        let remote = libc::iovec { iov_base: hva as *mut libc::c_void, iov_len: length };
+        // SAFETY: `local` is `into`; the remote address is the kernel's to check.
+        let got = unsafe { libc::process_vm_readv(self.pid, &local, 1, &remote, 1, 0) };
+        match got {
+            -1 => Err(io::Error::last_os_error()),
+            n if n as usize == length => Ok(()),
+            _ => Err(io::Error::from_raw_os_error(libc::EFAULT)),
+        }
+    }
+
+    /// Maps the file's own memory behind `length` bytes at `hva`, which must not cross a page.
+    pub(crate) fn map(&self, hva: u64, length: u64) -> io::Result<Mapped> {
+        let region = self
+            .region(hva, length)
+            .filter(|region| region.shared && region.file)
+            .ok_or_else(|| io::Error::other("not in a shared mapping of a file"))?;
+        let link = self.folder.join(format!("map_files/{:x}-{:x}", region.start, region.end));
+        let file = OpenOptions::new().read(true).write(true).open(link)?;
+        Mapped::new(&file, region.offset + (hva - region.start))
+    }
+
+    /// Which pages of `count` from `hva` are present or swapped out: those that have been written or read at all.
+    pub(crate) fn present(&self, hva: u64, count: usize) -> io::Result<Vec<bool>> {
+        use std::os::unix::fs::FileExt;
+        let mut entries = vec![0; count * 8];
+        let file = File::open(self.folder.join("pagemap"))?;
+        file.read_exact_at(&mut entries, hva / PAGE * 8)?;
+        // Bits 63 (present) and 62 (swapped) stand in the last byte of the little-endian entry.
+        Ok(entries.chunks_exact(8).map(|entry| entry[7] & 0xc0 != 0).collect())
+    }
+
+    /// Reads the first 16 bytes of each of the pages; pages that cannot be read count as zeros.
+    pub(crate) fn heads(&self, pages: &[u64]) -> io::Result<Vec<[u64; 2]>> {
+        let mut heads = vec![[0u64; 2]; pages.len()];
+        let mut done = 0;
+        while done < pages.len() {
+            let batch = (pages.len() - done).min(libc::UIO_MAXIOV as usize);
+            let remote: Vec<_> = pages[done..done + batch]
+                .iter()
+                .map(|&hva| libc::iovec { iov_base: hva as *mut libc::c_void, iov_len: 16 })
+                .collect();
+            let local = libc::iovec { iov_base: heads[done..].as_mut_ptr().cast(), iov_len: batch * 16 };
+            // SAFETY: `local` is `batch` elements of `heads`; remote addresses are the kernel's to check.
+            let got = unsafe { libc::process_vm_readv(self.pid, &local, 1, remote.as_ptr(), batch as u64, 0) };
+            match got {
+                -1 if io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT) => {
+                    return Err(io::Error::last_os_error());
+                }
+                -1 => done += 1,
+                // A page in the middle could not be read: go on behind it.
+                n if (n as usize) < batch * 16 => done += n as usize / 16 + 1,
+                _ => done += batch,
+            }
+        }
+        Ok(heads)
+    }
+}
+
+/// A piece of a VM's RAM file, mapped in this process. It is only handed to the kernel, never read or written here: if
+/// the VMM truncates the file, an access would kill the daemon, while the kernel answers with an error.
+#[derive(Debug)]
+pub(crate) struct Mapped {
+    base: NonNull<u8>,
+    length: usize,
+    offset: usize,
+}
+
+impl Mapped {
+    fn new(file: &File, offset: u64) -> io::Result<Self> {
+        let fs = rustix::fs::fstatfs(file.as_fd())?;
+        // Huge pages can only be mapped whole.
+        let granule = if fs.f_type as u64 == HUGETLBFS_MAGIC { fs.f_bsize as u64 } else { PAGE };
+        let start = offset / granule * granule;
+        let length = granule as usize;
+        // SAFETY: a fresh mapping at an address of the kernel's choice.
+        let base = unsafe {
+            mmap(std::ptr::null_mut(), length, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, start)?
+        };
+        let base = NonNull::new(base.cast()).expect("mmap does not return null");
+        Ok(Self { base, length, offset: (offset - start) as usize })
+    }
+
+    /// The address in this process.
+    pub(crate) fn address(&self) -> u64 {
+        self.base.as_ptr() as u64 + self.offset as u64
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours; no reference into it is ever made.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.length) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn slot(gpa: u64, size: u64, hva: u64) -> MemorySlot {
+        MemorySlot { gpa, size, hva, flags: 0 }
+    }
+
+    #[test]
+    fn addresses_above_4_gib_follow_their_own_slot() {
+        let slots =
+            Slots::new(vec![slot(0, 3 << 30, 0x7f00_0000_0000), slot(4 << 30, 5 << 30, 0x7f00_0000_0000 + (3 << 30))]);
+        assert_eq!(slots.hva((4 << 30) + 0x1000, 4096), Some(0x7f00_0000_0000 + (3 << 30) + 0x1000));
+        assert_eq!(slots.hva(3 << 30, 4096), None, "the hole below 4 GiB is no RAM");
+        assert_eq!(slots.hva((3 << 30) - 8, 16), None, "across the end of a slot");
+    }
+
+    #[test]
+    fn rom_and_impossible_slots_are_left_out() {
+        let rom = MemorySlot { flags: SLOT_READ_ONLY, ..slot(0, 1 << 20, 0x1000) };
+        let wraps = slot(u64::MAX - 4096, 8192, 0x1000);
+        assert_eq!(Slots::new(vec![rom, wraps]), Slots::default());
+    }
+
+    #[test]
+    fn maps_are_parsed() {
+        let text = "7f0000000000-7f0020000000 rw-s 00200000 00:01 1033 /memfd:memory-backend-memfd (deleted)\n\
+                    7f0030000000-7f0030001000 rw-p 00000000 00:00 0 \nnonsense\n";
+        let regions = parse_maps(text);
+        assert_eq!(regions.len(), 2);
+        let ram =
+            Region { start: 0x7f00_0000_0000, end: 0x7f00_2000_0000, shared: true, offset: 0x20_0000, file: true };
+        assert_eq!(regions[0], ram);
+        assert!(!regions[1].shared && !regions[1].file);
+    }
+
+    #[test]
+    fn reads_and_maps_its_own_memory() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(3 * PAGE).unwrap();
+        // SAFETY: a fresh mapping.
+        let base = unsafe {
+            mmap(std::ptr::null_mut(), 3 * 4096, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0)
+                .unwrap()
+        };
+        let words = base.cast::<u64>();
+        // SAFETY: inside the mapping above.
+        unsafe { words.add(512).write_volatile(0x1122) };
+        let memory = ProcessMemory::read(Path::new("/proc"), std::process::id() as i32).unwrap();
+        let hva = base as u64 + PAGE;
+        let mut copy = [0; 8];
+        memory.copy(hva, &mut copy).unwrap();
+        assert_eq!(u64::from_le_bytes(copy), 0x1122);
+        assert_eq!(memory.heads(&[hva, 0x10, base as u64]).unwrap(), vec![[0x1122, 0], [0, 0], [0, 0]]);
+        assert!(memory.copy(16, &mut copy).is_err());
+        match memory.map(hva, 4096) {
+            // SAFETY: the mapping is alive, and the test's file is not truncated.
+            Ok(mapped) => assert_eq!(unsafe { (mapped.address() as *const u64).read_volatile() }, 0x1122),
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "needs root"),
+        }
+        // SAFETY: as mapped above.
+        unsafe { munmap(base, 3 * 4096).unwrap() };
+    }
+
+    proptest! {
+        #[test]
+        fn a_found_address_is_inside_its_slot(
+            raw in prop::collection::vec((0u64..1 << 40, 1u64..1 << 34, 0u64..1 << 46), 0..20),
+            gpa in 0u64..1 << 41, length in 1u64..8192,
+        ) {
+            let slots = Slots::new(raw.into_iter().map(|(gpa, size, hva)| slot(gpa, size, hva)).collect());
+            if let Some(found) = slots.find(gpa, length) {
+                prop_assert!(gpa >= found.gpa && gpa + length <= found.gpa + found.size);
+                prop_assert!(slots.hva(gpa, length).is_some());
+            }
+        }
+
+        #[test]
+        fn any_text_parses(text in ".{0,400}") {
+            parse_maps(&text);
+        }
+    }
+}

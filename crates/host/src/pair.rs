@@ -1,0 +1,218 @@
+//! One vCPU's pairing: verify the page, pin it, accept the offer; and let go again.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use entrain_channel::page::{HeaderValues, MAX_VCPUS, PAGE_SIZE, Page, PreemptLayout};
+use entrain_channel::protocol::Snapshot;
+use entrain_channel::validate::{Preempt, Refusal, ValidatedHeader, validate};
+use entrain_channel::word::{Link, LinkState};
+use thiserror::Error;
+
+use crate::interface::{LINK_PAIR, LINK_RELEASE, Pairing};
+use crate::memory::{Mapped, ProcessMemory, Slots};
+use crate::programs::{Programs, grace_period};
+
+/// Why a vCPU could not be paired. Nothing of the guest's has been changed.
+#[derive(Debug, Error)]
+pub(crate) enum PairError {
+    /// The page is not acceptable.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The page cannot be read in the VMM's memory.
+    #[error("cannot read the guest's page at {gpa:#x}: {source}")]
+    Read { gpa: u64, source: io::Error },
+    /// The memory cannot be mapped.
+    #[error("cannot map the guest's memory at {gpa:#x}: {source}")]
+    Map { gpa: u64, source: io::Error },
+    /// The kernel does not take the mapping.
+    #[error("the kernel does not pin the guest's page at {gpa:#x}: {source}")]
+    Pin { gpa: u64, source: libbpf_rs::Error },
+    /// The offer went away meanwhile.
+    #[error("the guest took its offer back")]
+    TakenBack,
+    /// The thread has ended.
+    #[error("the vCPU's thread has ended")]
+    Ended,
+    /// The BPF programs cannot be called.
+    #[error(transparent)]
+    Bpf(#[from] entrain_bpf::Error),
+}
+
+/// What was read of a page, and passed.
+#[derive(Debug)]
+pub(crate) struct Verified {
+    pub(crate) page: ValidatedHeader,
+    /// As the guest wrote it.
+    pub(crate) header: HeaderValues,
+    pub(crate) directory: [u64; MAX_VCPUS],
+}
+
+/// Reads the page at `gpa` and checks it.
+pub(crate) fn verify(slots: &Slots, memory: &ProcessMemory, gpa: u64) -> Result<Verified, PairError> {
+    let read = |source| PairError::Read { gpa, source };
+    let hva = slots.hva(gpa, PAGE_SIZE as u64).ok_or_else(|| read(io::Error::other("not in the guest's RAM")))?;
+    // The link before the rest: when the same link can be swapped later, nothing was rewritten in between.
+    let mut link = [0; 8];
+    memory.copy(hva + std::mem::offset_of!(Page, link) as u64, &mut link).map_err(read)?;
+    let page = Page::zeroed();
+    // SAFETY: the page is ours alone until the end of this block, and any bytes are a Page.
+    let bytes =
+        unsafe { std::slice::from_raw_parts_mut(std::ptr::from_ref(&*page).cast_mut().cast::<u8>(), PAGE_SIZE) };
+    memory.copy(hva, bytes).map_err(read)?;
+    let snapshot = Snapshot { link: u64::from_le_bytes(link), ..Snapshot::read(&*page) };
+    let in_ram = |gpa, length| slots.find(gpa, length).is_some();
+    let valid = validate(&snapshot, gpa, &in_ram)?;
+    let directory = std::array::from_fn(|i| page.directory[i].load(std::sync::atomic::Ordering::Relaxed));
+    Ok(Verified { page: valid, header: snapshot.header, directory })
+}
+
+/// A paired vCPU.
+#[derive(Debug)]
+pub(crate) struct Paired {
+    pidfd: OwnedFd,
+    offer: Link,
+}
+
+impl Paired {
+    /// Pins the page of a verified offer and what it registers, and accepts it for the vCPU in entry `index`, whose
+    /// thread is `tid`.
+    pub(crate) fn new(
+        programs: &Programs,
+        slots: &Slots,
+        memory: &ProcessMemory,
+        verified: &Verified,
+        index: u32,
+        tid: i32,
+    ) -> Result<Self, PairError> {
+        let page = &verified.page;
+        let map = |gpa: u64, length: u64| -> Result<Mapped, PairError> {
+            let error = |source| PairError::Map { gpa, source };
+            let hva = slots.hva(gpa, length).ok_or_else(|| error(io::Error::other("not in the guest's RAM")))?;
+            memory.map(hva, length).map_err(error)
+        };
+        // Kept until the update below; the kernel's pins outlive them.
+        let own = map(page.gpa, PAGE_SIZE as u64)?;
+        let preempt = match page.preempt {
+            Some(Preempt::PerCpu { gpa, size }) => Some((map(gpa, u64::from(size))?, size)),
+            _ => None,
+        };
+        let load = match page.load {
+            Some(load) => Some((map(load.util, 8)?, map(load.nr_running, 4)?)),
+            None => None,
+        };
+        let address =
+            |wanted: u32| preempt.as_ref().filter(|(_, size)| *size == wanted).map_or(0, |(m, _)| m.address());
+        let value = Pairing {
+            page: own.address(),
+            preempt32: address(4),
+            preempt64: address(8),
+            util: load.as_ref().map_or(0, |(util, _)| util.address()),
+            nr_running: load.as_ref().map_or(0, |(_, nr)| nr.address()),
+            seed: page.seed.raw(),
+            cookie: page.cookie,
+            boot_id: page.boot_id,
+            generation: page.generation,
+            // Opened by the step that accepts the offer.
+            closed: 1,
+            features: page.features,
+            slow: [page.seed.raw(); 8],
+            fast: [page.seed.raw(); 8],
+            ..Pairing::default()
+        };
+        let pidfd = pidfd_of_thread(tid).map_err(|_| PairError::Ended)?;
+        programs.detach_pairing(pidfd.as_raw_fd());
+        programs
+            .attach_pairing(pidfd.as_raw_fd(), &value)
+            .map_err(|source| PairError::Pin { gpa: page.gpa, source })?;
+        let offer = Link { generation: page.generation, state: LinkState::Offered };
+        let paired = Self { pidfd, offer };
+        let wanted = offer.with(LinkState::Paired).raw();
+        let was = programs.link_step(index, LINK_PAIR, offer.raw(), wanted);
+        match was {
+            Ok(Some(was)) if was == offer.raw() => Ok(paired),
+            other => {
+                programs.detach_pairing(paired.pidfd.as_raw_fd());
+                other?;
+                Err(PairError::TakenBack)
+            }
+        }
+    }
+
+    /// The link word while the guest asks for the page.
+    pub(crate) fn releasing(&self) -> u64 {
+        self.offer.with(LinkState::Releasing).raw()
+    }
+
+    /// Drops the pins without another write: the page is no longer ours.
+    pub(crate) fn drop_pins(self, programs: &Programs) {
+        programs.detach_pairing(self.pidfd.as_raw_fd());
+    }
+}
+
+/// Lets go of pages that still are ours, because their guests ask or because the host leaves: no write is under way any
+/// more when the guests are told. Returns how many were told.
+pub(crate) fn release(programs: &Programs, pages: Vec<(u32, Paired)>) -> Result<usize, entrain_bpf::Error> {
+    for (index, _) in &pages {
+        programs.close(*index)?;
+    }
+    if !pages.is_empty() {
+        grace_period();
+    }
+    let mut told = 0;
+    for (index, paired) in pages {
+        let released = paired.offer.with(LinkState::Released).raw();
+        for state in [LinkState::Paired, LinkState::Releasing] {
+            let expected = paired.offer.with(state).raw();
+            if programs.link_step(index, LINK_RELEASE, expected, released)? == Some(expected) {
+                told += 1;
+                break;
+            }
+        }
+        paired.drop_pins(programs);
+    }
+    Ok(told)
+}
+
+/// The number that BPF knows a layout by.
+pub(crate) fn layout_number(page: &ValidatedHeader) -> u32 {
+    let layout = match page.preempt {
+        None => PreemptLayout::None,
+        Some(Preempt::PerCpu { size: 4, .. }) => PreemptLayout::PerCpu32,
+        Some(Preempt::PerCpu { .. }) => PreemptLayout::PerCpu64,
+        Some(Preempt::Task { new_bits: false, .. }) => PreemptLayout::Task32,
+        Some(Preempt::Task { new_bits: true, .. }) => PreemptLayout::Task64,
+    };
+    layout as u32
+}
+
+/// A file descriptor of one thread, which need not lead its process.
+fn pidfd_of_thread(tid: i32) -> io::Result<OwnedFd> {
+    /// `PIDFD_THREAD` of linux/pidfd.h.
+    const PIDFD_THREAD: libc::c_uint = libc::O_EXCL as libc::c_uint;
+    // SAFETY: pidfd_open touches no memory.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, tid, PIDFD_THREAD) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just given this descriptor to us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_has_a_descriptor_of_its_own() {
+        // SAFETY: gettid touches no memory.
+        let tid = std::thread::spawn(|| {
+            let tid = unsafe { libc::gettid() };
+            pidfd_of_thread(tid).map(|_| tid).unwrap()
+        })
+        .join()
+        .unwrap();
+        assert!(tid > 0);
+        assert!(pidfd_of_thread(i32::MAX).is_err());
+    }
+}

@@ -1,0 +1,162 @@
+//! The loaded BPF programs and maps.
+
+use std::io::Read;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+
+use entrain_bpf::{ArrayView, Error, Features, Step};
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle, OpenObject, ProgramInput, ProgramMut};
+
+use crate::interface::{Found, HOST_VCPUS, HOST_VMS, LinkArgs, Pcpu, TickArgs, TrackArgs, Vcpu, Vm};
+use crate::interface::{LINK_CLOSE, Pairing, bytes_of, bytes_of_mut, from_bytes};
+use crate::skeleton::{discover, observe};
+
+/// Everything that is loaded into the kernel. Nothing is pinned in a file system: when the process ends, in whatever
+/// way, the kernel detaches the programs and frees the maps, and with them every pin of guest memory.
+pub(crate) struct Programs {
+    discover: Link,
+    observe: observe::ObserveSkel<'static>,
+    links: Vec<Link>,
+    has_levels: bool,
+    /// Entries of vCPUs.
+    pub(crate) vcpus: ArrayView<Vcpu>,
+    /// Entries of VMs.
+    pub(crate) vms: ArrayView<Vm>,
+    /// Entries of pCPUs.
+    pub(crate) pcpus: ArrayView<Pcpu>,
+}
+
+/// Memory for an open object. It lives as long as the process, as the object does.
+fn storage() -> &'static mut MaybeUninit<OpenObject> {
+    Box::leak(Box::new(MaybeUninit::uninit()))
+}
+
+impl Programs {
+    /// Loads everything and attaches nothing but the discovery. `pcpus` is the number of possible pCPUs, `extra` the
+    /// features that the page announces beside those of observing.
+    pub(crate) fn load(features: &Features, pcpus: u32, extra: u64) -> Result<Self, Error> {
+        let open =
+            discover::DiscoverSkelBuilder::default().open(storage()).map_err(Error::at(Step::Open, "discover"))?;
+        let skel = open.load().map_err(Error::at(Step::Load, "discover"))?;
+        let discover = skel.progs.discover.attach().map_err(Error::at(Step::Attach, "discover"))?;
+
+        let mut open =
+            observe::ObserveSkelBuilder::default().open(storage()).map_err(Error::at(Step::Open, "observe"))?;
+        open.progs.observe_hypercall.set_autoload(features.kvm_hypercall);
+        open.progs.levels.set_autoload(features.freq_scale);
+        open.maps.pcpus.set_max_entries(pcpus).map_err(Error::at(Step::Open, "observe"))?;
+        open.maps.domains.set_max_entries(pcpus).map_err(Error::at(Step::Open, "observe"))?;
+        open.maps.rodata_data.as_deref_mut().expect("observe has read-only data").extra_features = extra;
+        let observe = open.load().map_err(Error::at(Step::Load, "observe"))?;
+
+        let view = |error: rustix::io::Errno| Error {
+            step: Step::Run,
+            name: "observe".into(),
+            source: libbpf_rs::Error::from(std::io::Error::from(error)),
+        };
+        // SAFETY: interface.rs mirrors the values of these maps (its test compares them), and they are plain numbers.
+        let (vcpus, vms, pcpus) = unsafe {
+            (
+                ArrayView::new(observe.maps.vcpus.as_fd(), HOST_VCPUS).map_err(view)?,
+                ArrayView::new(observe.maps.vms.as_fd(), HOST_VMS).map_err(view)?,
+                ArrayView::new(observe.maps.pcpus.as_fd(), pcpus as usize).map_err(view)?,
+            )
+        };
+        Ok(Self { discover, observe, links: Vec::new(), has_levels: features.freq_scale, vcpus, vms, pcpus })
+    }
+
+    /// Starts watching.
+    pub(crate) fn attach(&mut self, features: &Features) -> Result<(), Error> {
+        let progs = &self.observe.progs;
+        let mut wanted: Vec<(&str, &ProgramMut<'_>)> = vec![
+            ("observe_switch", &progs.observe_switch),
+            ("observe_wakeup", &progs.observe_wakeup),
+            ("observe_exit", &progs.observe_exit),
+        ];
+        if features.kvm_hypercall {
+            wanted.push(("observe_hypercall", &progs.observe_hypercall));
+        }
+        for (name, prog) in wanted {
+            self.links.push(prog.attach().map_err(Error::at(Step::Attach, name))?);
+        }
+        Ok(())
+    }
+
+    /// One pass of the discovery over all open files of all processes.
+    pub(crate) fn discover(&self) -> Result<Vec<Found>, Error> {
+        let mut iter = Iter::new(&self.discover).map_err(Error::at(Step::Run, "discover"))?;
+        let mut bytes = Vec::new();
+        iter.read_to_end(&mut bytes).map_err(|e| Error::at(Step::Run, "discover")(libbpf_rs::Error::from(e)))?;
+        Ok(bytes.chunks_exact(size_of::<Found>()).filter_map(from_bytes).collect())
+    }
+
+    /// The map of rare events.
+    pub(crate) fn events(&self) -> Result<MapHandle, Error> {
+        MapHandle::try_from(&self.observe.maps.events).map_err(Error::at(Step::Run, "events"))
+    }
+
+    /// Watches the thread of entry `index`, which is filled. False: the thread has ended meanwhile.
+    pub(crate) fn track(&self, index: u32, tid: i32) -> Result<bool, Error> {
+        let mut args = TrackArgs { index, tid, error: 0 };
+        run(&self.observe.progs.track, "track", &mut args)?;
+        Ok(args.error == 0)
+    }
+
+    /// Forgets entry `index`, its thread and its pairing.
+    pub(crate) fn untrack(&self, index: u32) -> Result<(), Error> {
+        run(&self.observe.progs.untrack, "untrack", &mut TrackArgs { index, tid: 0, error: 0 })
+    }
+
+    /// Compares and swaps the link word of entry `index`. The word as it was; `None` when no page is mapped.
+    pub(crate) fn link_step(&self, index: u32, op: u32, expected: u64, wanted: u64) -> Result<Option<u64>, Error> {
+        let mut args = LinkArgs { index, op, expected, wanted, ..LinkArgs::default() };
+        run(&self.observe.progs.link_step, "link_step", &mut args)?;
+        Ok((args.error == 0).then_some(args.was))
+    }
+
+    /// Ends publishing to entry `index`; what runs at this moment may still write until [`grace_period`] has passed.
+    pub(crate) fn close(&self, index: u32) -> Result<(), Error> {
+        self.link_step(index, LINK_CLOSE, 0, 0).map(drop)
+    }
+
+    /// Checks pairings, reads guests, publishes what changes slowly; `entries` is the highest used index + 1.
+    pub(crate) fn tick(&self, entries: u32) -> Result<TickArgs, Error> {
+        if self.has_levels {
+            let pcpus = self.pcpus.entries() as u32;
+            run(&self.observe.progs.levels, "levels", &mut TickArgs { entries: pcpus, ..TickArgs::default() })?;
+        }
+        let mut args = TickArgs { entries, ..TickArgs::default() };
+        run(&self.observe.progs.tick, "tick", &mut args)?;
+        Ok(args)
+    }
+
+    /// Attaches a pairing to a vCPU's thread. Its pointers must be valid now; the kernel pins what they point to.
+    pub(crate) fn attach_pairing(&self, pidfd: i32, pairing: &Pairing) -> Result<(), libbpf_rs::Error> {
+        let key = pidfd.to_ne_bytes();
+        self.observe.maps.pairings.update(&key, bytes_of(pairing), MapFlags::NO_EXIST)
+    }
+
+    /// Detaches a pairing: the pins go.
+    pub(crate) fn detach_pairing(&self, pidfd: i32) {
+        // Fails only when there is none, or the thread has ended and taken it along.
+        let _ = self.observe.maps.pairings.delete(&pidfd.to_ne_bytes());
+    }
+}
+
+fn run<T: Copy>(prog: &ProgramMut<'_>, name: &str, args: &mut T) -> Result<(), Error> {
+    let input = ProgramInput { context_in: Some(bytes_of_mut(args)), ..ProgramInput::default() };
+    prog.test_run(input).map(drop).map_err(Error::at(Step::Run, name))
+}
+
+/// Waits until every BPF program that runs at this moment has ended: they run inside RCU read sections, and this
+/// membarrier is the user's way to wait for those.
+pub(crate) fn grace_period() {
+    const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
+    // SAFETY: membarrier touches no memory.
+    let result = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) };
+    if result != 0 {
+        // Not available with nohz_full CPUs; an RCU grace period ends within this time on any working kernel.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}

@@ -1,0 +1,157 @@
+//! What a guest offers, and the pairing with all its vCPUs.
+
+use entrain_channel::page::PAGE_SIZE;
+use entrain_channel::validate::{Refusal, validate_directory, validate_sibling};
+use tracing::{debug, info, warn};
+
+use crate::memory::ProcessMemory;
+use crate::pair::{PairError, Paired, Verified, layout_number, verify};
+use crate::programs::Programs;
+use crate::vm::{Channel, Registration, Vm};
+
+/// Looks at a page that may be the first of a registration, and pairs with all of them if it is.
+pub(crate) fn consider(programs: &Programs, vm: &mut Vm, memory: &ProcessMemory, gpa: u64) {
+    let verified = match verify(&vm.found.slots, memory, gpa) {
+        Ok(verified) => verified,
+        Err(error) => return refused(vm, gpa, &error),
+    };
+    // The directory stands in the page of vCPU 0; the others are found through it.
+    if verified.page.vcpu != 0 {
+        return;
+    }
+    let slots = &vm.found.slots;
+    let in_ram = |gpa, length| slots.find(gpa, length).is_some();
+    let pages = match validate_directory(&verified.page, &verified.directory, &in_ram) {
+        Ok(pages) => pages,
+        Err(refusal) => return refused(vm, gpa, &refusal.into()),
+    };
+    if vm.registration.as_ref().is_some_and(|known| known.first.cookie == verified.page.cookie) {
+        return;
+    }
+    vm.registration = Some(Registration { pages, first: verified.page });
+    describe(programs, vm, &verified);
+    pair_registered(programs, vm, memory);
+}
+
+/// Tells BPF what the guest said of its kernel.
+fn describe(programs: &Programs, vm: &Vm, first: &Verified) {
+    let mut entry = programs.vms.get(vm.number as usize);
+    entry.preempt_offset = first.header.preempt_offset;
+    entry.linear_base = first.header.linear_base;
+    entry.linear_size = first.header.linear_size;
+    entry.linear_gpa = first.header.linear_gpa;
+    programs.vms.set(vm.number as usize, entry);
+}
+
+/// Pairs with every page of the registration that is on offer and not paired yet.
+pub(crate) fn pair_registered(programs: &Programs, vm: &mut Vm, memory: &ProcessMemory) {
+    let Some(registration) = vm.registration.clone() else { return };
+    let before = vm.paired();
+    let mut missing = 0;
+    let mut read_only = 0;
+    for (number, &gpa) in registration.pages.iter().enumerate() {
+        let verified = match verify(&vm.found.slots, memory, gpa) {
+            Ok(verified) => verified,
+            // Paired already, or withdrawn.
+            Err(PairError::Refused(Refusal::NotOffered(_))) => continue,
+            Err(error) => {
+                refused(vm, gpa, &error);
+                missing += 1;
+                continue;
+            }
+        };
+        if let Err(refusal) = validate_sibling(&registration.first, number as u32, &verified.page) {
+            refused(vm, gpa, &refusal.into());
+            missing += 1;
+            continue;
+        }
+        // The agent beside a vCPU that is offline or has not run yet offers as well: pair when KVM has a thread for it.
+        let Some(id) = host_vcpu(vm, number, verified.page.hwid) else {
+            missing += 1;
+            continue;
+        };
+        let vcpu = &vm.vcpus[&id];
+        let (index, tid) = (vcpu.index, vcpu.tid);
+        let hva = vm.found.slots.hva(gpa, PAGE_SIZE as u64);
+        let shared = hva.and_then(|hva| memory.region(hva, PAGE_SIZE as u64)).is_some_and(|r| r.shared && r.file);
+        read_preempt(programs, vm, index, &verified, shared);
+        if !shared {
+            read_only += 1;
+            continue;
+        }
+        match Paired::new(programs, &vm.found.slots, memory, &verified, index, tid) {
+            Ok(paired) => vm.vcpus.get_mut(&id).expect("looked up above").paired = Some(paired),
+            Err(error) => {
+                refused(vm, gpa, &error);
+                missing += 1;
+            }
+        }
+    }
+    settle(vm, before, missing, read_only);
+}
+
+fn settle(vm: &mut Vm, before: usize, missing: usize, read_only: usize) {
+    let paired = vm.paired();
+    if read_only > 0 {
+        vm.channel = Channel::ReadOnly;
+        if vm.first_time("private") {
+            warn!(
+                "{}: its RAM is private to the VMM: its preempt count is read, but nothing can be published to it. \
+                 Give it shared RAM (QEMU: memory-backend-memfd with share=on)",
+                vm.name
+            );
+        }
+    } else if paired == 0 {
+        // Withdrawn or lost before it was accepted; the search begins anew.
+        if missing == 0 {
+            vm.registration = None;
+            vm.channel = Channel::Silent;
+            vm.scan.restart();
+        }
+    } else {
+        vm.channel = if missing == 0 { Channel::Paired } else { Channel::Partial };
+        if paired > before {
+            vm.beat.1 = std::time::Instant::now();
+            let of = vm.registration.as_ref().map_or(0, |r| r.pages.len());
+            info!("{}: paired with {paired} of {of} vCPUs", vm.name);
+        }
+    }
+}
+
+/// KVM's vcpu_id for a vCPU of the guest: by the hardware number that the guest knows, else by order.
+fn host_vcpu(vm: &Vm, number: usize, hwid: Option<u32>) -> Option<u32> {
+    let id = match hwid {
+        Some(id) => id,
+        None => *vm.vcpus.keys().nth(number)?,
+    };
+    vm.vcpus.get(&id).filter(|vcpu| vcpu.paired.is_none()).map(|_| id)
+}
+
+/// Tells BPF how to read the vCPU's preempt count.
+fn read_preempt(programs: &Programs, vm: &Vm, index: u32, verified: &Verified, shared: bool) {
+    let in_place = if shared { None } else { vm.found.slots.hva(verified.header.preempt_gpa, 4) };
+    let entry = programs.vcpus.at(index as usize);
+    // SAFETY: aligned fields inside the table that the daemon alone writes.
+    unsafe {
+        (&raw mut (*entry).preempt_hva).write_volatile(in_place.unwrap_or(0));
+        (&raw mut (*entry).preempt_layout).write_volatile(layout_number(&verified.page));
+    }
+}
+
+/// Says once what is wrong with a guest's offer.
+fn refused(vm: &mut Vm, gpa: u64, error: &PairError) {
+    match error {
+        // What a page looks like after its registration ended, or a copy of it at another address.
+        PairError::Refused(Refusal::NotOffered(_) | Refusal::Magic | Refusal::Elsewhere { .. })
+        | PairError::TakenBack
+        | PairError::Ended => debug!("{}: page at {gpa:#x}: {error}", vm.name),
+        _ => {
+            if vm.paired() == 0 {
+                vm.channel = Channel::Refused;
+            }
+            if vm.first_time(&error.to_string()) {
+                warn!("{}: not paired: {error}", vm.name);
+            }
+        }
+    }
+}

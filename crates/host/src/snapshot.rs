@@ -1,0 +1,92 @@
+//! The status out of BPF's tables and what the daemon knows.
+
+use std::time::Duration;
+
+use entrain_channel::word::Vcpu as State;
+
+use crate::fleet::Fleet;
+use crate::interface;
+use crate::status::{PcpuStatus, SCHEMA, Status, VcpuStatus, VmStatus, Work};
+
+/// Figures as they are now; times in a state that still lasts are counted up to now.
+pub(crate) fn take(fleet: &Fleet, mode: &str, uptime: Duration, work: Work) -> Status {
+    let now_ns = monotonic_ns();
+    let pcpus = (0..fleet.programs.pcpus.entries()).map(|cpu| pcpu(cpu as u32, &fleet.programs.pcpus.get(cpu)));
+    let vms = fleet.vms.values().map(|vm| VmStatus {
+        name: vm.name.clone(),
+        pid: vm.found.tgid,
+        channel: vm.channel,
+        entitlement: vm.entitlement,
+        scans: vm.scan.passes,
+        scanned_pages: vm.scan.pages,
+        vcpus: vm
+            .vcpus
+            .iter()
+            .map(|(id, known)| {
+                vcpu(*id, known.paired.is_some(), &fleet.programs.vcpus.get(known.index as usize), now_ns)
+            })
+            .collect(),
+    });
+    Status {
+        schema: SCHEMA,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        mode: mode.to_owned(),
+        pid: std::process::id(),
+        now_ns,
+        uptime_ns: uptime.as_nanos() as u64,
+        pcpus: pcpus.collect(),
+        vms: vms.collect(),
+        work,
+    }
+}
+
+fn pcpu(cpu: u32, entry: &interface::Pcpu) -> PcpuStatus {
+    PcpuStatus {
+        cpu,
+        idle: entry.idle != 0,
+        capacity: entry.capacity,
+        perf: entry.perf,
+        switches: entry.switches,
+        idles: entry.idles,
+        instants: entry.instants,
+        wakeups: entry.wakeups,
+        doorbells: entry.doorbells,
+    }
+}
+
+fn vcpu(id: u32, paired: bool, entry: &interface::Vcpu, now_ns: u64) -> VcpuStatus {
+    let state = match entry.state {
+        1 => State::Running,
+        2 => State::Halted,
+        3 => State::Preempted,
+        _ => State::Unknown,
+    };
+    let lasts = |which| if state == which { now_ns.saturating_sub(entry.since) } else { 0 };
+    VcpuStatus {
+        id,
+        tid: entry.tid,
+        state: state.name().to_owned(),
+        since_ns: entry.since,
+        pcpu: entry.pcpu,
+        run_ns: entry.run_ns + lasts(State::Running),
+        ready_ns: entry.ready_ns + lasts(State::Preempted),
+        halted_ns: entry.halted_ns + lasts(State::Halted),
+        switches: entry.switches,
+        preemptions: entry.preemptions,
+        samples: entry.samples,
+        preemptions_cs: entry.preemptions_cs,
+        preempt_count: entry.preempt_count,
+        boosts: entry.boosts,
+        instant: entry.instant != 0,
+        paired,
+        // The guest's words, as it wrote them: kept within what they can mean.
+        util: entry.util.min(1024),
+        runnable: entry.runnable.min(1 << 20),
+    }
+}
+
+/// CLOCK_MONOTONIC, the clock of BPF's times.
+fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

@@ -1,0 +1,249 @@
+//! What the daemon tells about itself and its VMs: a JSON line for a JSON line, on a socket that only root can open.
+
+use std::fs::{self, Permissions};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::Duration;
+
+use crossbeam_channel::{Sender, bounded};
+use serde::{Deserialize, Serialize};
+
+use crate::vm::Channel;
+
+/// Raised when a field changes its meaning or goes away; new fields do not raise it.
+pub const SCHEMA: u32 = 1;
+/// A client that says or takes nothing for so long is dropped.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A request; `{"request":"status"}`.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "kebab-case")]
+pub enum Request {
+    /// All figures.
+    Status,
+}
+
+/// What the daemon answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Answer {
+    /// To [`Request::Status`].
+    Status(Box<Status>),
+    /// It could not be done.
+    Error {
+        /// Why.
+        error: String,
+    },
+}
+
+/// All figures at one moment. Counters start with the daemon; times are in ns of CLOCK_MONOTONIC.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Of the daemon.
+    pub version: String,
+    /// `observe` or `schedule`.
+    pub mode: String,
+    /// Of the daemon.
+    pub pid: u32,
+    /// When this was taken.
+    pub now_ns: u64,
+    /// Time that the daemon has run.
+    pub uptime_ns: u64,
+    /// The host's pCPUs.
+    pub pcpus: Vec<PcpuStatus>,
+    /// The VMs.
+    pub vms: Vec<VmStatus>,
+    /// What the daemon itself has done.
+    pub work: Work,
+}
+
+/// One pCPU.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PcpuStatus {
+    /// Its number.
+    pub cpu: u32,
+    /// It is idle.
+    pub idle: bool,
+    /// 0..=1024.
+    pub capacity: u32,
+    /// Performance level, 0..=1024.
+    pub perf: u32,
+    /// Context switches to vCPUs.
+    pub switches: u64,
+    /// Transitions to and from idle.
+    pub idles: u64,
+    /// Instant bits that those changed.
+    pub instants: u64,
+    /// Wake-ups of vCPUs.
+    pub wakeups: u64,
+    /// Doorbells rung.
+    pub doorbells: u64,
+}
+
+/// One VM.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct VmStatus {
+    /// For people.
+    pub name: String,
+    /// The VMM's process.
+    pub pid: i32,
+    /// How host and guest are connected.
+    pub channel: Channel,
+    /// CPU time that it can have now, in 1/1024 pCPU.
+    pub entitlement: u32,
+    /// Complete searches of its memory for an agent.
+    pub scans: u64,
+    /// Pages looked at by those.
+    pub scanned_pages: u64,
+    /// Its vCPUs, by KVM's vcpu_id.
+    pub vcpus: Vec<VcpuStatus>,
+}
+
+/// One vCPU.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct VcpuStatus {
+    /// KVM's vcpu_id.
+    pub id: u32,
+    /// Its thread.
+    pub tid: i32,
+    /// `running`, `halted`, `preempted` (runnable, waiting for a pCPU) or `unknown`.
+    pub state: String,
+    /// When it entered that state.
+    pub since_ns: u64,
+    /// The pCPU that it is on or was on last.
+    pub pcpu: u32,
+    /// Time on a pCPU.
+    pub run_ns: u64,
+    /// Time runnable but not on a pCPU.
+    pub ready_ns: u64,
+    /// Time halted.
+    pub halted_ns: u64,
+    /// Times it was put on a pCPU.
+    pub switches: u64,
+    /// Times it was switched out while runnable.
+    pub preemptions: u64,
+    /// Of those, how often the guest's preempt count could be read.
+    pub samples: u64,
+    /// Of those, how often it was inside a critical section.
+    pub preemptions_cs: u64,
+    /// The preempt count as last read.
+    pub preempt_count: u32,
+    /// Boosts by the host's scheduler.
+    pub boosts: u64,
+    /// If kicked now it would run at once.
+    pub instant: bool,
+    /// Its page is paired.
+    pub paired: bool,
+    /// Utilisation that the guest registers, 0..=1024.
+    pub util: u64,
+    /// Runnable tasks that the guest registers.
+    pub runnable: u64,
+}
+
+/// What the daemon has done since it started.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Work {
+    /// Ticks (one every 100 ms).
+    pub ticks: u64,
+    /// Time spent in them, ns.
+    pub tick_ns: u64,
+    /// Discoveries of VMs (one a second, and after events).
+    pub discoveries: u64,
+    /// Time spent in them, ns.
+    pub discovery_ns: u64,
+    /// Time spent looking for agents and pairing, ns.
+    pub pairing_ns: u64,
+}
+
+/// Serves status requests until the process ends: each goes to the main loop as a sender for its answer, after which
+/// `wake` is written to.
+pub(crate) fn serve(path: &Path, requests: Sender<Sender<Answer>>, wake: UnixStream) -> io::Result<()> {
+    // The lock is ours, so a socket that is there belongs to a daemon that died.
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path)?;
+    fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    std::thread::Builder::new().name("status".into()).spawn(move || {
+        for client in listener.incoming().flatten() {
+            // One client at a time, each bounded in time and length: nobody can make the daemon grow or wait.
+            if let Err(error) = answer(client, &requests, &wake) {
+                tracing::debug!("a status client went away: {error}");
+            }
+        }
+    })?;
+    Ok(())
+}
+
+fn answer(client: UnixStream, requests: &Sender<Sender<Answer>>, mut wake: &UnixStream) -> io::Result<()> {
+    client.set_read_timeout(Some(PATIENCE))?;
+    client.set_write_timeout(Some(PATIENCE))?;
+    let mut line = String::new();
+    BufReader::new(&client).take(4096).read_line(&mut line)?;
+    let reply = match serde_json::from_str(&line) {
+        Ok(Request::Status) => {
+            let (sender, receiver) = bounded(1);
+            let asked = requests.send(sender).is_ok() && wake.write_all(&[1]).is_ok();
+            let busy = || Answer::Error { error: "the daemon is ending or busy; ask again".into() };
+            if asked { receiver.recv_timeout(PATIENCE).unwrap_or_else(|_| busy()) } else { busy() }
+        }
+        Err(error) => Answer::Error { error: format!("not a request: {error}; try {{\"request\":\"status\"}}") },
+    };
+    let mut text = serde_json::to_vec(&reply).map_err(io::Error::other)?;
+    text.push(b'\n');
+    (&client).write_all(&text)
+}
+
+/// Asks the daemon behind the socket at `path`.
+pub fn ask(path: &Path) -> io::Result<Status> {
+    let client = UnixStream::connect(path)?;
+    client.set_read_timeout(Some(PATIENCE * 2))?;
+    (&client).write_all(b"{\"request\":\"status\"}\n")?;
+    let mut text = String::new();
+    BufReader::new(client).read_line(&mut text)?;
+    match serde_json::from_str(&text).map_err(io::Error::other)? {
+        Answer::Status(status) => Ok(*status),
+        Answer::Error { error } => Err(io::Error::other(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_requests_and_says_what_is_wrong_with_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("host.sock");
+        let (sender, receiver) = bounded::<Sender<Answer>>(1);
+        let (wake, _keep) = UnixStream::pair().unwrap();
+        serve(&path, sender, wake).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let main_loop = std::thread::spawn(move || {
+            let status = Status {
+                schema: SCHEMA,
+                version: "0".into(),
+                mode: "observe".into(),
+                pid: 1,
+                now_ns: 5,
+                uptime_ns: 5,
+                pcpus: vec![],
+                vms: vec![],
+                work: Work::default(),
+            };
+            receiver.recv().unwrap().send(Answer::Status(Box::new(status))).unwrap();
+        });
+        assert_eq!(ask(&path).unwrap().now_ns, 5);
+        main_loop.join().unwrap();
+        let client = UnixStream::connect(&path).unwrap();
+        (&client).write_all(b"{\"request\":\"reboot\"}\n").unwrap();
+        let mut text = String::new();
+        BufReader::new(client).read_line(&mut text).unwrap();
+        assert!(text.contains("not a request"), "{text}");
+    }
+}
