@@ -238,7 +238,6 @@ fn slots(system: &System, pages: &Pages, features: u64) -> Result<Vec<Slot>> {
     let offset = std::mem::offset_of!(Page, reserved) as u64;
     let kernel = Kernel::survey(system, pages.count(), Known { gpa: addresses[0] + offset, value: cookie });
     pages.page(0).reserved[0].store(0, Relaxed);
-    let kernel = kernel?;
     tracing::info!("this kernel: {}", kernel.describe());
     let boot_id = system.boot_id()?;
     for (entry, gpa) in pages.page(0).directory.iter().zip(&addresses) {

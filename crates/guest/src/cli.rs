@@ -54,6 +54,8 @@ enum Mode {
 
 /// Runs the command.
 pub fn run(args: GuestArgs) -> anyhow::Result<ExitCode> {
+    // libbpf's own messages are for whoever looks for a fault: RUST_LOG=debug.
+    libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |_, text| tracing::debug!("{}", text.trim_end()))));
     let system = System::live();
     if args.status {
         return show(&system, args.json);

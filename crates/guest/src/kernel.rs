@@ -107,14 +107,31 @@ pub struct Known {
 }
 
 impl Kernel {
-    /// Looks at the running kernel, for CPUs 0 to `count` - 1.
-    pub fn survey(system: &System, count: usize, known: Known) -> Result<Self> {
+    /// Looks at the running kernel, for CPUs 0 to `count` - 1. A kernel whose variables can't be found, or are not as this
+    /// program knows them, registers none, and why is said: the host's words serve such a guest all the same.
+    pub fn survey(system: &System, count: usize, known: Known) -> Self {
+        Self::find(system, count, known).unwrap_or_else(|error| {
+            let why = std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
+            tracing::warn!("{error}{why}");
+            tracing::warn!("the pages are offered without preempt count and load");
+            Self {
+                linear: Linear { base: 0, size: 0, gpa: 0 },
+                layout: PreemptLayout::None,
+                preempt_offset: 0,
+                cpus: vec![Cpu::default(); count],
+            }
+        })
+    }
+
+    fn find(system: &System, count: usize, known: Known) -> Result<Self> {
         let ram_end = system.ram_end()?;
         let mut storage = MaybeUninit::uninit();
         let skel = RegisterSkelBuilder::default()
             .open(&mut storage)
             .and_then(OpenSkel::load)
-            .map_err(GuestError::bpf("the BPF programs for the registration could not be loaded"))?;
+            .map_err(GuestError::bpf(
+                "the kernel does not tell BPF where its variables are (a kernel without CONFIG_KALLSYMS_ALL does not)",
+            ))?;
         let surveys = (0..count as u32)
             .map(|cpu| run(&skel.progs.survey, Survey { cpu, ..Survey::default() }))
             .collect::<Result<Vec<_>>>()?;

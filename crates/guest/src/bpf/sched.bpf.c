@@ -47,7 +47,7 @@ __s32 SCX_OP(guest_select_cpu, struct task_struct *p, __s32 previous, __u64 wake
 		count(cpu == previous ? &stats.wake_previous : &stats.wake_idle);
 		if (host_view(cpu).instant)
 			count(&stats.wake_instant);
-		if (may_direct(cpu, previous)) {
+		if (may_direct(cpu)) {
 			join(t);
 			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, guest_slice(0), 0);
 		} else {

@@ -41,11 +41,11 @@ __noinline __u64 price_of(__s32 cpu, __s32 previous, __s32 waker, __u32 util)
 }
 
 /* Whether the vCPU's next task can be put where only it can take it. */
-__noinline int may_direct(__s32 cpu, __s32 previous)
+__noinline int may_direct(__s32 cpu)
 {
 	struct guest_candidate c;
 
-	candidate(&c, cpu, previous);
+	candidate(&c, cpu, -1);
 	return guest_wake_direct(&c);
 }
 

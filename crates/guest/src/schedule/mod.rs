@@ -76,6 +76,14 @@ impl<'object> Scheduler<'object> {
         rodata.nr_vcpus = options.nr_vcpus;
         rodata.use_vcpud = options.vcpud;
         open.maps.pages.reuse_fd(pages).map_err(GuestError::bpf("the agent's pages do not suit the scheduler"))?;
+        #[cfg(gsdev)]
+        {
+            use libbpf_rs::skel::OpenSkel as _;
+            for mut prog in open.open_object_mut().progs_mut() {
+                eprintln!("PROG {:?}", prog.name());
+                prog.set_log_level(4);
+            }
+        }
         let mut skel = open.load().map_err(GuestError::bpf("the kernel refused the scheduler's programs"))?;
         let link = skel
             .maps
