@@ -26,7 +26,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let command = Cli::parse().command;
     // RUST_LOG overrides; stdout belongs to results. Daemons tell what they do, commands only what is wrong.
     let level = match command {
-        Command::Host(_) => "info",
+        Command::Guest(_) | Command::Host(_) => "info",
         Command::Lab(_) => "warn",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
