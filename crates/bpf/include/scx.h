@@ -35,8 +35,12 @@ struct scx_cgroup_init_args {
 	__u64 bw_quota_us;
 };
 
+enum scx_exit_kind {
+	SCX_EXIT_NONE = 0,
+};
+
 struct scx_exit_info {
-	int kind;
+	enum scx_exit_kind kind;
 	__s64 exit_code;
 	const char *reason;
 	char *msg;
