@@ -104,7 +104,7 @@ void SCX_OP(host_dispatch, __s32 cpu, struct task_struct *prev)
 		return;
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED)) {
 		t = task_ctx(prev);
-		if (t && t->pub.vcpu && t->started && may_stay(prev, t, c, cpu, now))
+		if (t && t->pub.vcpu && t->started && !t->yielded && may_stay(prev, t, c, cpu, now))
 			return;
 	}
 	if (take_first(c, cpu, prev, now))
@@ -159,6 +159,7 @@ void SCX_OP(host_running, struct task_struct *p)
 	t->started = now;
 	t->place = PLACE_NONE;
 	t->boosted = 0;
+	t->yielded = 0;
 	t->front = t->front == 1 ? 2 : 0; /* 2: has been at the front, not again at once */
 	t->share = task_share(p, now);
 	COUNT(t, switches, 1);
@@ -217,8 +218,7 @@ void SCX_OP(host_stopping, struct task_struct *p, bool runnable)
 	COUNT(t, preemptions, 1);
 	if (entrain_critical_holds(t->level)) {
 		COUNT(t, preemptions_held, 1);
-		/* One that gave up the CPU itself, to wait for a sibling, has no claim to the front. */
-		t->front = use_front && !t->front && !c->next;
+		t->front = use_front && !t->front && !t->yielded;
 	} else {
 		t->front = 0;
 	}

@@ -76,6 +76,7 @@ struct task_ctx {
 	__u32 active; /* weight that it adds to its cgroup's active sum; 0 = none */
 	__u32 front;  /* 1: preempted inside a section, goes first, once */
 	__u32 share;  /* what it was charged by last, 1/1024 of a weight */
+	__u32 yielded; /* 1: it gave up the CPU itself, so it has no claim to stay or to the front */
 };
 
 struct {

@@ -39,6 +39,7 @@ static __always_inline bool yield_directed(struct task_struct *from, struct task
 	t->boosted = now;
 	c->next = to->scx.tid;
 	c->next_at = now;
+	f->yielded = 1;
 	COUNT(f, spins, 1);
 	/* The kernel reschedules after a yield that was followed; with no slice left, ops.dispatch comes to decide. */
 	scx_bpf_task_set_slice(from, 0);

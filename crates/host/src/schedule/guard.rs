@@ -1,0 +1,79 @@
+//! When the scheduler must not start: another one is loaded, or somebody relies on what it does not do.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::ScheduleError;
+
+/// Refuses where the kernel has no sched_ext or another scheduler is loaded. `sys` is `/sys` or a test's folder.
+pub(super) fn check_free(sys: &Path) -> Result<(), ScheduleError> {
+    let folder = sys.join("kernel/sched_ext");
+    let Ok(state) = fs::read_to_string(folder.join("state")) else {
+        return Err(ScheduleError::NoSchedExt);
+    };
+    match state.trim() {
+        "disabled" => Ok(()),
+        state => {
+            let name = fs::read_to_string(folder.join("root/ops")).unwrap_or_default();
+            Err(ScheduleError::Loaded { name: name.trim().to_owned(), state: state.to_owned() })
+        }
+    }
+}
+
+/// Refuses where a cgroup has a limit in `cpu.max`, which this scheduler would not enforce. `cgroups` is the root of
+/// cgroup v2, usually `/sys/fs/cgroup`. A limit that is set later ends the scheduler, in favour of the kernel's own.
+pub(super) fn check_cpu_max(cgroups: &Path) -> Result<(), ScheduleError> {
+    match find_limit(cgroups) {
+        Some((cgroup, limit)) => Err(ScheduleError::CpuMax { cgroup, limit }),
+        None => Ok(()),
+    }
+}
+
+fn find_limit(folder: &Path) -> Option<(PathBuf, String)> {
+    if let Ok(text) = fs::read_to_string(folder.join("cpu.max")) {
+        let limit = text.trim();
+        if !limit.is_empty() && !limit.starts_with("max") {
+            return Some((folder.to_owned(), limit.to_owned()));
+        }
+    }
+    for entry in fs::read_dir(folder).ok()?.flatten() {
+        // Symbolic links are not followed: cgroupfs has none, and a test's folder shall not lead elsewhere.
+        if entry.file_type().is_ok_and(|kind| kind.is_dir())
+            && let Some(found) = find_limit(&entry.path())
+        {
+            return Some(found);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_scheduler_is_refused_by_name() {
+        let sys = tempfile::tempdir().expect("temporary folder");
+        assert!(matches!(check_free(sys.path()), Err(ScheduleError::NoSchedExt)));
+        let folder = sys.path().join("kernel/sched_ext");
+        fs::create_dir_all(folder.join("root")).expect("temporary folder");
+        fs::write(folder.join("state"), "disabled\n").expect("temporary folder");
+        assert!(check_free(sys.path()).is_ok());
+        fs::write(folder.join("state"), "enabled\n").expect("temporary folder");
+        fs::write(folder.join("root/ops"), "other_1.0\n").expect("temporary folder");
+        let error = check_free(sys.path()).expect_err("loaded");
+        assert!(error.to_string().contains("other_1.0"), "{error}");
+    }
+
+    #[test]
+    fn a_limit_deep_in_the_tree_is_found() {
+        let root = tempfile::tempdir().expect("temporary folder");
+        let deep = root.path().join("machine.slice/vm1");
+        fs::create_dir_all(&deep).expect("temporary folder");
+        fs::write(root.path().join("machine.slice/cpu.max"), "max 100000\n").expect("temporary folder");
+        assert!(check_cpu_max(root.path()).is_ok());
+        fs::write(deep.join("cpu.max"), "50000 100000\n").expect("temporary folder");
+        let error = check_cpu_max(root.path()).expect_err("limited");
+        assert!(error.to_string().contains("vm1"), "{error}");
+    }
+}

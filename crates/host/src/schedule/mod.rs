@@ -1,0 +1,245 @@
+//! `entrain host --mode schedule`: a sched_ext scheduler for the host.
+//!
+//! The decisions are in `crates/policy`, the scheduler in `bpf/sched.bpf.c`; here it is checked, loaded, watched and
+//! unloaded. It lives as long as [`Scheduler`] does: when the daemon dies, however it dies, the kernel takes its tasks
+//! back, since nothing but the daemon's file descriptor holds the scheduler.
+
+mod guard;
+mod interface;
+mod topology;
+mod tunables;
+
+use std::fs::File;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, OpenObject};
+
+pub use interface::{Public, Stats};
+pub use topology::Topology;
+pub use tunables::NAMES as TUNABLES;
+
+#[allow(missing_docs, clippy::all, unreachable_pub, clippy::undocumented_unsafe_blocks)]
+mod bpf {
+    include!(concat!(env!("OUT_DIR"), "/sched.skel.rs"));
+}
+
+/// Why the scheduler did not start, or could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ScheduleError {
+    /// No sched_ext.
+    #[error("this kernel has no sched_ext (CONFIG_SCHED_CLASS_EXT): use --mode observe, or a kernel from 6.12 on")]
+    NoSchedExt,
+    /// Somebody else's scheduler.
+    #[error("another scheduler is loaded ('{name}', {state}): stop it first, or use --mode observe")]
+    Loaded {
+        /// As it calls itself.
+        name: String,
+        /// The kernel's word for it.
+        state: String,
+    },
+    /// A bandwidth limit.
+    #[error("{} has a limit in cpu.max ({limit}), which this scheduler does not enforce: remove it, or use --mode observe", cgroup.display())]
+    CpuMax {
+        /// Which cgroup.
+        cgroup: PathBuf,
+        /// Quota and period, in microseconds.
+        limit: String,
+    },
+    /// A tunable that does not exist, or a value that is none.
+    #[error("tunable '{name}': {why}")]
+    Tunable {
+        /// As given.
+        name: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// The topology could not be read.
+    #[error("can't read which CPUs there are: {0}")]
+    Topology(#[from] std::io::Error),
+    /// The kernel refused the programs.
+    #[error("the kernel refused the scheduler while {doing}: {error}")]
+    Kernel {
+        /// At which step.
+        doing: &'static str,
+        /// As libbpf says it.
+        error: libbpf_rs::Error,
+    },
+}
+
+fn kernel(doing: &'static str) -> impl FnOnce(libbpf_rs::Error) -> ScheduleError {
+    move |error| ScheduleError::Kernel { doing, error }
+}
+
+/// How the scheduler ended by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// The kernel's kind: 64 and above is an orderly exit, 1024 and above an error.
+    pub kind: i32,
+    /// The reason and the message, as the kernel and the scheduler put it.
+    pub why: String,
+}
+
+/// What is needed to start.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Tunables to change, by name.
+    pub tune: Vec<(String, String)>,
+    /// `/sys`.
+    pub sys: PathBuf,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { tune: Vec::new(), sys: "/sys".into() }
+    }
+}
+
+/// Instructions that the verifier went through for one program: its complexity, which CI compares with a baseline.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Complexity {
+    /// The program.
+    pub program: String,
+    /// Instructions processed.
+    pub instructions: u32,
+}
+
+/// The loaded scheduler. Dropping it gives all tasks back to the kernel's own.
+pub struct Scheduler {
+    /// Fields are dropped in order: the link first.
+    #[allow(dead_code)]
+    link: Option<Link>,
+    skel: bpf::SchedSkel<'static>,
+}
+
+// SAFETY: the skeleton holds pointers to libbpf's objects, which no other thread knows; libbpf has no thread-local
+// state behind them.
+unsafe impl Send for Scheduler {}
+
+impl Scheduler {
+    /// Checks, loads and starts. From then on all of the host's ordinary tasks are under this scheduler.
+    pub fn start(options: &Options) -> Result<Scheduler, ScheduleError> {
+        guard::check_free(&options.sys)?;
+        guard::check_cpu_max(&options.sys.join("fs/cgroup"))?;
+        let topology = Topology::read(&options.sys)?;
+        // The skeleton borrows it. A pointer's worth of memory per start, never given back: the alternative is a
+        // structure that borrows from itself.
+        let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
+        let mut scheduler = Scheduler { link: None, skel: load(storage, options, &topology)? };
+        match scheduler.skel.maps.entrain_ops.attach_struct_ops() {
+            Ok(link) => scheduler.link = Some(link),
+            Err(error) => {
+                // The scheduler's own reason says more than the error of the system call.
+                let error = match scheduler.ended() {
+                    Some(ended) => libbpf_rs::Error::from(std::io::Error::other(ended.why)),
+                    None => error,
+                };
+                return Err(ScheduleError::Kernel { doing: "starting it", error });
+            }
+        }
+        Ok(scheduler)
+    }
+
+    /// How it ended, if the kernel has thrown it out (watchdog, an error, SysRq-S) or it has given way.
+    pub fn ended(&self) -> Option<Ended> {
+        let exit = &self.skel.maps.bss_data.as_deref()?.sched_exit;
+        if exit.ended == 0 {
+            return None;
+        }
+        let (reason, message) = (text(&exit.reason), text(&exit.message));
+        let why = if message.is_empty() { reason } else { format!("{reason}: {message}") };
+        Some(Ended { kind: exit.kind, why })
+    }
+
+    /// The whole host's counters since the start.
+    pub fn total(&self) -> Stats {
+        let mut sum = Stats::default();
+        let per_cpu = self.skel.maps.sched_total.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
+        for value in per_cpu.ok().flatten().unwrap_or_default() {
+            if let Some(stats) = Stats::from_bytes(&value) {
+                sum.add(&stats);
+            }
+        }
+        sum
+    }
+
+    /// One thread's account; `None` when it has ended.
+    pub fn task(&self, tid: i32) -> Option<Public> {
+        let pidfd = thread_fd(tid)?;
+        let value = self.skel.maps.sched_tasks.lookup(&pidfd.as_raw_fd().to_ne_bytes(), MapFlags::ANY).ok()??;
+        Public::from_bytes(&value)
+    }
+
+    /// The verifier's work for each program.
+    pub fn complexity(&self) -> Vec<Complexity> {
+        complexity(self.skel.object())
+    }
+}
+
+fn load(
+    storage: &'static mut MaybeUninit<OpenObject>,
+    options: &Options,
+    topology: &Topology,
+) -> Result<bpf::SchedSkel<'static>, ScheduleError> {
+    let mut open = bpf::SchedSkelBuilder::default().open(storage).map_err(kernel("opening its object"))?;
+    let rodata = open.maps.rodata_data.as_deref_mut().expect("the object has tunables");
+    rodata.nr_cpus = topology.cpus;
+    rodata.nr_llcs = topology.llcs;
+    for (name, value) in &options.tune {
+        tunables::set(rodata, name, value)?;
+    }
+    let skel = open.load().map_err(kernel("loading its programs"))?;
+    for (cpu, llc) in topology.llc_of.iter().enumerate() {
+        let key = (cpu as u32).to_ne_bytes();
+        let mut value = skel
+            .maps
+            .sched_cpus
+            .lookup(&key, MapFlags::ANY)
+            .map_err(kernel("describing its CPUs"))?
+            .unwrap_or_default();
+        let at = std::mem::offset_of!(bpf::types::cpu_ctx, llc);
+        value[at..at + 4].copy_from_slice(&llc.to_ne_bytes());
+        skel.maps.sched_cpus.update(&key, &value, MapFlags::ANY).map_err(kernel("describing its CPUs"))?;
+    }
+    Ok(skel)
+}
+
+/// Asks the kernel how many instructions the verifier processed for each loaded program of an object.
+fn complexity(object: &libbpf_rs::Object) -> Vec<Complexity> {
+    object
+        .progs()
+        .filter_map(|program| {
+            let fd = std::os::fd::AsFd::as_fd(&program).as_raw_fd();
+            let mut info = libbpf_sys::bpf_prog_info::default();
+            let mut size = size_of_val(&info) as u32;
+            // SAFETY: the kernel fills at most `size` bytes of `info`, which is plain data.
+            let result = unsafe { libbpf_sys::bpf_obj_get_info_by_fd(fd, (&raw mut info).cast(), &mut size) };
+            (result == 0).then(|| Complexity {
+                program: program.name().to_string_lossy().into_owned(),
+                instructions: info.verified_insns,
+            })
+        })
+        .collect()
+}
+
+/// A file descriptor for one thread: a vCPU's is not its group's leader.
+fn thread_fd(tid: i32) -> Option<OwnedFd> {
+    // SAFETY: takes and returns plain numbers.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, tid, libc::O_EXCL) };
+    // SAFETY: a descriptor that the kernel has just given to us alone.
+    (fd >= 0).then(|| unsafe { OwnedFd::from(File::from_raw_fd(fd as i32)) })
+}
+
+fn text(bytes: &[i8]) -> String {
+    let bytes: Vec<u8> = bytes.iter().take_while(|byte| **byte != 0).map(|byte| *byte as u8).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The threads of a process that look like a vCPU to the scheduler, with their accounts.
+pub fn vcpus(scheduler: &Scheduler, proc: &Path, tgid: i32) -> Vec<(i32, Public)> {
+    let Ok(tasks) = std::fs::read_dir(proc.join(format!("{tgid}/task"))) else { return Vec::new() };
+    let tids = tasks.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    tids.filter_map(|tid| Some((tid, scheduler.task(tid)?))).filter(|(_, public)| public.vcpu == 1).collect()
+}

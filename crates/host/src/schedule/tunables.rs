@@ -1,0 +1,61 @@
+//! The scheduler's tunables by name. Defaults and trade-offs stand in `bpf/sched_state.h`, beside their use.
+
+use super::ScheduleError;
+use super::bpf::types;
+
+macro_rules! tunables {
+    ($($name:ident: $kind:tt),* $(,)?) => {
+        /// Names of all tunables.
+        pub const NAMES: &[&str] = &[$(stringify!($name)),*];
+
+        /// Sets one tunable before the scheduler is loaded.
+        pub(super) fn set(data: &mut types::rodata, name: &str, value: &str) -> Result<(), ScheduleError> {
+            match name {
+                $(stringify!($name) => tunables!(@set $kind, data.$name, name, value),)*
+                _ => return Err(ScheduleError::Tunable {
+                    name: name.to_owned(),
+                    why: format!("there is none of that name; there are {}", NAMES.join(", ")),
+                }),
+            }
+            Ok(())
+        }
+    };
+    (@set u64, $field:expr, $name:expr, $value:expr) => {
+        $field = $value.parse().map_err(|_| ScheduleError::Tunable {
+            name: $name.to_owned(),
+            why: format!("'{}' is not a whole number", $value),
+        })?
+    };
+    (@set bool, $field:expr, $name:expr, $value:expr) => {
+        match $value {
+            "1" | "true" => $field = true,
+            "0" | "false" => $field = false,
+            _ => return Err(ScheduleError::Tunable {
+                name: $name.to_owned(),
+                why: format!("'{}' is neither true nor false", $value),
+            }),
+        }
+    };
+}
+
+tunables! {
+    period_ns: u64,
+    slice_min_ns: u64,
+    slice_max_ns: u64,
+    credit_ns: u64,
+    debt_ns: u64,
+    granularity_ns: u64,
+    min_run_ns: u64,
+    extend_step_ns: u64,
+    extend_event_ns: u64,
+    extend_burst_ns: u64,
+    extend_rate_ppm: u64,
+    yield_again_ns: u64,
+    yield_ahead_ns: u64,
+    corun_skew_ns: u64,
+    corun_memory_ns: u64,
+    use_yield: bool,
+    use_extend: bool,
+    use_front: bool,
+    use_wake_preempt: bool,
+}
