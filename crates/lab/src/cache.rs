@@ -142,8 +142,7 @@ impl Cache {
 }
 
 fn intact(path: &Path) -> bool {
-    let Some(want) =
-        fs::read(path.join(RECORD)).ok().and_then(|text| serde_json::from_slice::<Record>(&text).ok())
+    let Some(want) = fs::read(path.join(RECORD)).ok().and_then(|text| serde_json::from_slice::<Record>(&text).ok())
     else {
         return false;
     };

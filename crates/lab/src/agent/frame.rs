@@ -36,7 +36,9 @@ impl Frame {
 
 /// FNV-1a.
 fn checksum(party: u8, body: &[u8]) -> u32 {
-    std::iter::once(&party).chain(body).fold(0x811c_9dc5, |sum, byte| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+    std::iter::once(&party)
+        .chain(body)
+        .fold(0x811c_9dc5, |sum, byte| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
 /// Finds the frames in a stream.
@@ -110,7 +112,8 @@ mod tests {
     use super::*;
 
     fn frames() -> impl Strategy<Value = Vec<Frame>> {
-        let frame = (any::<u8>(), prop::collection::vec(any::<u8>(), 0..300)).prop_map(|(party, body)| Frame { party, body });
+        let frame =
+            (any::<u8>(), prop::collection::vec(any::<u8>(), 0..300)).prop_map(|(party, body)| Frame { party, body });
         prop::collection::vec(frame, 0..8)
     }
 

@@ -97,7 +97,9 @@ impl Jobs {
 
     /// Signals its process group. A program that has ended is no error: the lab could not know.
     pub(super) fn signal(&self, id: u32, signal: i32) {
-        if let (Some(job), Some(signal)) = (self.0.lock().expect("no panic under it").get(&id), Signal::from_named_raw(signal)) {
+        if let (Some(job), Some(signal)) =
+            (self.0.lock().expect("no panic under it").get(&id), Signal::from_named_raw(signal))
+        {
             let _ = kill_process_group(job.group, signal);
         }
     }

@@ -111,9 +111,8 @@ impl Server {
             Request::Get { id, path } => (id, self.get(id, &path)),
             Request::StartGuest { id, guest, argv, huge_pages } => {
                 let out = self.out.clone();
-                return self.aside(id, move |guests| {
-                    guests.start(guest, &argv, huge_pages, &out).map(|()| String::new())
-                });
+                return self
+                    .aside(id, move |guests| guests.start(guest, &argv, huge_pages, &out).map(|()| String::new()));
             }
             Request::StopGuest { id, guest } => {
                 self.guests.stop(guest);

@@ -27,7 +27,8 @@ impl Apt {
         let apt = Self { dir: dir.to_owned(), arch, _lock: lock };
         apt.write_configuration()?;
         let stamp = dir.join("updated");
-        let age = fs::metadata(&stamp).and_then(|m| m.modified()).ok().and_then(|t| SystemTime::now().duration_since(t).ok());
+        let age =
+            fs::metadata(&stamp).and_then(|m| m.modified()).ok().and_then(|t| SystemTime::now().duration_since(t).ok());
         if age.is_none_or(|age| age > FRESH) {
             progress.step(&format!("reading the archive's lists ({arch})"));
             match tool::run(apt.get().args(["-q", "--error-on=any", "update"]), dir) {
@@ -65,7 +66,10 @@ impl Apt {
         );
         // … but for how it fetches: proxies, certificates, retries.
         for line in tool::run(tool::command("apt-config").arg("dump"), &self.dir)?.lines() {
-            if ["Acquire::http", "Acquire::https", "Acquire::Retries", "Acquire::ForceIPv"].iter().any(|p| line.starts_with(p)) {
+            if ["Acquire::http", "Acquire::https", "Acquire::Retries", "Acquire::ForceIPv"]
+                .iter()
+                .any(|p| line.starts_with(p))
+            {
                 conf.push_str(line);
                 conf.push('\n');
             }
@@ -140,12 +144,18 @@ fn unreachable(error: &LabError) -> LabError {
 }
 
 /// The Debian mirror that the system's apt is configured with.
-fn mirror() -> Result<String> {
+pub fn mirror() -> Result<String> {
     let format = "$(REPO_URI)|$(ORIGIN)|$(LABEL)";
-    let out = tool::run(tool::command("apt-get").args(["indextargets", "--format", format, "Created-By: Packages"]), Path::new("/"))?;
-    out.lines().find_map(|line| line.strip_suffix("|Debian|Debian")).map(str::to_owned).ok_or_else(|| LabError::Missing {
-        what: "apt knows no Debian mirror".into(),
-        advice: "run 'apt-get update' as root and try again (the lab takes its kernels from Debian's archive)".into(),
+    let out = tool::run(
+        tool::command("apt-get").args(["indextargets", "--format", format, "Created-By: Packages"]),
+        Path::new("/"),
+    )?;
+    out.lines().find_map(|line| line.strip_suffix("|Debian|Debian")).map(str::to_owned).ok_or_else(|| {
+        LabError::Missing {
+            what: "apt knows no Debian mirror".into(),
+            advice: "run 'apt-get update' as root and try again (the lab takes its kernels from Debian's archive)"
+                .into(),
+        }
     })
 }
 

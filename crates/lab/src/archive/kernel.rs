@@ -41,7 +41,8 @@ impl Kernel {
             .find(|p| p.is_dir())
             .ok_or_else(|| missing("modules"))?;
         let release = modules.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let find = |inside: &str, boot: String| [modules.join(inside), tree.join(boot)].into_iter().find(|p| p.is_file());
+        let find =
+            |inside: &str, boot: String| [modules.join(inside), tree.join(boot)].into_iter().find(|p| p.is_file());
         Ok(Self {
             image: find("vmlinuz", format!("boot/vmlinuz-{release}")).ok_or_else(|| missing("image"))?,
             config: find("config", format!("boot/config-{release}")).ok_or_else(|| missing("configuration"))?,

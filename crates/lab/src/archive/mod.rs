@@ -42,7 +42,8 @@ impl<'a> Archive<'a> {
         self.cache.entry("trees", &key, |dir| {
             let apt = self.apt(progress)?;
             progress.step(&format!("fetching {name} ({}) and what it depends on", self.arch));
-            let debs = tempfile::tempdir_in(self.cache.root()).map_err(|e| crate::LabError::io(self.cache.root(), e))?;
+            // Inside the entry that is being built: a lab that is killed here leaves it to the next build to sweep.
+            let debs = tempfile::tempdir_in(dir).map_err(|e| crate::LabError::io(dir, e))?;
             let files = apt.install_set(suite, packages, debs.path())?;
             progress.step(&format!("unpacking {} packages of {name} ({})", files.len(), self.arch));
             unpack(&files, dir)
@@ -52,7 +53,9 @@ impl<'a> Archive<'a> {
     /// The newest kernel that qualifies (sched_ext and BTF), of the plain or the PREEMPT_RT flavour.
     pub fn kernel(&self, rt: bool, progress: &dyn Progress) -> Result<Kernel> {
         let flavour = if rt { format!("rt-{}", self.arch.debian()) } else { self.arch.debian().to_owned() };
-        let path = self.cache.entry("kernels", &flavour, |dir| kernel::fetch(&self.apt(progress)?, &flavour, dir, progress))?;
+        let path = self
+            .cache
+            .entry("kernels", &flavour, |dir| kernel::fetch(&self.apt(progress)?, &flavour, dir, progress))?;
         Kernel::in_tree(&path)
     }
 }

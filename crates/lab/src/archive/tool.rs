@@ -6,18 +6,25 @@ use std::{
     io::{self, Read},
     os::unix::process::CommandExt,
     path::Path,
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
+use rustix::process::{Pid, Signal, kill_process_group, set_parent_process_death_signal};
+
 use crate::{LabError, Result, cancel};
+
+/// How long a program may take to end after it was asked to.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A command that speaks plain English and reads nothing, in a process group of its own so that Ctrl-C reaches the
 /// lab first.
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env("LC_ALL", "C").stdin(Stdio::null()).process_group(0);
+    // SAFETY: one async-signal-safe system call between fork and exec. A lab that is killed takes the program along.
+    unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::TERM))?)) };
     command
 }
 
@@ -58,14 +65,13 @@ fn drive(command: &mut Command, name: String, place: &Path) -> Result<String> {
             break status;
         }
         if cancel::cancelled() {
-            let group = rustix::process::Pid::from_child(&child);
-            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::TERM);
-            let _ = child.wait();
+            end(&mut child);
             return Err(LabError::Cancelled);
         }
         thread::sleep(Duration::from_millis(20));
     };
-    let (out, err) = (out.map_or_else(String::new, |out| out.join().unwrap_or_default()), err.join().unwrap_or_default());
+    let (out, err) =
+        (out.map_or_else(String::new, |out| out.join().unwrap_or_default()), err.join().unwrap_or_default());
     if status.success() {
         return Ok(out);
     }
@@ -80,6 +86,18 @@ fn drive(command: &mut Command, name: String, place: &Path) -> Result<String> {
     })
 }
 
+/// Ends a program and what it started: asked first, since apt and dpkg tidy up, then made to.
+fn end(child: &mut Child) {
+    let group = Pid::from_child(child);
+    let _ = kill_process_group(group, Signal::TERM);
+    let until = Instant::now() + PATIENCE;
+    while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
+        thread::sleep(Duration::from_millis(20));
+    }
+    let _ = kill_process_group(group, Signal::KILL);
+    let _ = child.wait();
+}
+
 /// A short name for a list of words, the same from run to run.
 pub fn digest<T: Hash>(words: impl IntoIterator<Item = T>) -> String {
     // DefaultHasher::new() has fixed keys. Not cryptographic: the names that it tells apart are our own.
@@ -88,4 +106,9 @@ pub fn digest<T: Hash>(words: impl IntoIterator<Item = T>) -> String {
         word.hash(&mut hasher);
     }
     format!("{:016x}", hasher.finish())
+}
+
+/// Is there such a program?
+pub fn on_path(name: &str) -> bool {
+    std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(name).is_file()))
 }

@@ -1,5 +1,5 @@
 //! Options that tell what machine to boot, shared by the lab's commands.
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use crate::machine::{Accel, Arch, GuestSpec, MachineSpec};
 
@@ -42,12 +42,22 @@ pub struct MachineArgs {
     /// A parameter for the host machine's kernel; may be repeated
     #[arg(long = "append", value_name = "PARAMETER")]
     pub cmdline: Vec<String>,
+    /// A parameter for the guests' kernels; may be repeated
+    #[arg(long = "guest-append", value_name = "PARAMETER")]
+    pub guest_cmdline: Vec<String>,
+    /// How long host machine and guests may take to come up, in seconds, instead of the lab's own deadlines
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub boot_limit: Option<u64>,
 }
 
 impl MachineArgs {
     /// The machine that they describe.
     pub fn spec(&self) -> MachineSpec {
-        let guest = |n| GuestSpec { memory_mib: self.guest_memory, ..GuestSpec::new(format!("guest{n}"), self.vcpus) };
+        let guest = |n| GuestSpec {
+            memory_mib: self.guest_memory,
+            cmdline: self.guest_cmdline.clone(),
+            ..GuestSpec::new(format!("guest{n}"), self.vcpus)
+        };
         MachineSpec {
             arch: self.arch,
             accel: self.accel,
@@ -59,6 +69,7 @@ impl MachineArgs {
             cmdline: self.cmdline.clone(),
             programs: self.programs.clone(),
             guests: (0..self.guests).map(guest).collect(),
+            boot_limit: self.boot_limit.map(Duration::from_secs),
         }
     }
 }

@@ -82,7 +82,10 @@ fn terminal(machine: &Machine, target: Target) -> anyhow::Result<i32> {
         machine.spec().guests.len(),
     );
     let command = Command {
-        env: vec![("TERM".into(), std::env::var("TERM").unwrap_or("linux".into())), ("PS1".into(), format!("{target}# "))],
+        env: vec![
+            ("TERM".into(), std::env::var("TERM").unwrap_or("linux".into())),
+            ("PS1".into(), format!("{target}# ")),
+        ],
         ..Command::new(["sh", "-i"]).within(FOREVER)
     };
     let mut running = machine.start_on_terminal(target, command, size())?;

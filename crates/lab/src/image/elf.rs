@@ -42,7 +42,8 @@ pub fn libraries(tree: &Path, arch: Arch, programs: &[PathBuf]) -> Result<BTreeM
             // "/lib/ld-linux-aarch64.so.1", "/lib64/ld-linux-x86-64.so.2": both folders are links into /usr.
             let path = format!("usr/{}", loader.trim_start_matches('/'));
             let name = loader.rsplit('/').next().unwrap_or_default();
-            let file = [tree.join(&path), tree.join(format!("usr/lib/{triplet}/{name}"))].into_iter().find(|p| p.exists());
+            let file =
+                [tree.join(&path), tree.join(format!("usr/lib/{triplet}/{name}"))].into_iter().find(|p| p.exists());
             let file = file.ok_or_else(|| LabError::Missing {
                 what: format!("{} needs the loader {loader}, which no unpacked package holds", program.display()),
                 advice: "run 'entrain lab clean' and try again".into(),
@@ -115,8 +116,8 @@ pub fn busybox_applets(path: &Path) -> Result<Vec<String>> {
     let file = ElfFile64::<object::Endianness>::parse(&*data).map_err(|e| broken(path, e))?;
     let section = file.section_by_name(".rodata").ok_or_else(|| broken(path, "no .rodata"))?;
     let bytes = section.data().map_err(|e| broken(path, e))?;
-    let begin = b"\0[\0[[\0";
-    let start = bytes.windows(begin.len()).position(|w| w == begin).ok_or_else(|| broken(path, "no applets"))? + 1;
+    let begin = b"[\0[[\0";
+    let start = bytes.windows(begin.len()).position(|w| w == begin).ok_or_else(|| broken(path, "no applets"))?;
     Ok(bytes[start..]
         .split(|b| *b == 0)
         .take_while(|name| !name.is_empty())

@@ -72,11 +72,7 @@ pub fn prepare(cache: &Cache, spec: &MachineSpec, progress: &dyn Progress) -> Re
         parts.build(dir)
     })?;
     prune(cache, &folder);
-    Ok(Images {
-        kernel: folder.join("kernel"),
-        release: parts.kernel.release,
-        initrd: folder.join("host.cpio"),
-    })
+    Ok(Images { kernel: folder.join("kernel"), release: parts.kernel.release, initrd: folder.join("host.cpio") })
 }
 
 impl Parts {

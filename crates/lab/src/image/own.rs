@@ -46,7 +46,12 @@ pub fn kernel(image: &Path, modules: Option<&Path>) -> Result<Kernel> {
     let release = modules.and_then(Path::file_name).map_or("own".to_owned(), |n| n.to_string_lossy().into_owned());
     let beside = image.with_file_name(format!("config-{release}"));
     let inside = modules.map(|m| m.join("config")).filter(|p| p.exists());
-    let kernel = Kernel { release, image: image.to_owned(), config: inside.unwrap_or(beside), modules: modules.map(Path::to_owned) };
+    let kernel = Kernel {
+        release,
+        image: image.to_owned(),
+        config: inside.unwrap_or(beside),
+        modules: modules.map(Path::to_owned),
+    };
     if kernel.config.exists() {
         let lacks = kernel.lacks()?;
         if !lacks.is_empty() {

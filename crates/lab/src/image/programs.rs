@@ -50,7 +50,6 @@ fn one(archive: &Archive<'_>, program: String, progress: &dyn Progress) -> Resul
         what: format!("the package {package} holds no program {program}"),
         advice: "it may have moved to another package: tell the lab's maintainers".into(),
     })?;
-    let data =
-        DATA.iter().filter(|(name, _)| *name == program).map(|(_, place)| (*place, tree.join(place))).collect();
+    let data = DATA.iter().filter(|(name, _)| *name == program).map(|(_, place)| (*place, tree.join(place))).collect();
     Ok(Wanted { program, tree, file, data })
 }

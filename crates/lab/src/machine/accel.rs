@@ -24,11 +24,7 @@ pub(crate) fn kvm_works(arch: Arch) -> std::result::Result<(), String> {
     if Arch::native() != Some(arch) {
         return Err(format!("this computer is not {arch}"));
     }
-    let file = fs::File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/kvm")
-        .map_err(|e| format!("/dev/kvm: {e}"))?;
+    let file = fs::File::options().read(true).write(true).open("/dev/kvm").map_err(|e| format!("/dev/kvm: {e}"))?;
     // The device may be there without a CPU that can do it: only making a VM tells.
     create_vm(&file).map_err(|e| format!("/dev/kvm: a VM cannot be made: {e}"))?;
     let nested = ["kvm_amd", "kvm_intel"]

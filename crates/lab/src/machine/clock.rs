@@ -43,7 +43,8 @@ mod tests {
     fn vcpu_threads_are_summed_and_others_left_out() {
         let proc = tempfile::tempdir().unwrap();
         fs::write(proc.path().join("stat"), "cpu  1 2 3 4 5 6 7 50 0 0\ncpu0 …\n").unwrap();
-        for (tid, comm, stat) in [(7, "qemu", "900 900 1"), (8, "CPU 0/TCG", "100 10 3"), (9, "CPU 1/TCG", "200 20 3")] {
+        for (tid, comm, stat) in [(7, "qemu", "900 900 1"), (8, "CPU 0/TCG", "100 10 3"), (9, "CPU 1/TCG", "200 20 3")]
+        {
             let task = proc.path().join(format!("7/task/{tid}"));
             fs::create_dir_all(&task).unwrap();
             fs::write(task.join("comm"), comm).unwrap();

@@ -75,6 +75,9 @@ pub(super) struct Exchange {
 impl Link {
     /// Listens to the host machine's console and port.
     pub(super) fn new(emulated: bool, console: UnixStream, port: UnixStream) -> std::io::Result<Arc<Self>> {
+        // A QEMU that stands still (stopped, starved) reads no more: without a limit a full port would hold the lab,
+        // and Ctrl-C with it.
+        port.set_write_timeout(Some(SILENCE))?;
         let link = Arc::new(Self {
             emulated,
             machines: Mutex::default(),
@@ -250,7 +253,13 @@ impl Link {
     pub(super) fn boot_deadline(&self, who: Target, limit: Duration) -> LabError {
         let console = self.health(who, |h| h.console.tail(LINES));
         let detail = format!("not up after {} s", limit.as_secs());
-        LabError::Fault(Box::new(Fault { class: FaultClass::BootDeadline, who, emulated: self.emulated, detail, console }))
+        LabError::Fault(Box::new(Fault {
+            class: FaultClass::BootDeadline,
+            who,
+            emulated: self.emulated,
+            detail,
+            console,
+        }))
     }
 
     /// Closes the port, for tests.

@@ -132,6 +132,8 @@ pub struct MachineSpec {
     pub programs: Vec<String>,
     /// Guests to be started with it.
     pub guests: Vec<GuestSpec>,
+    /// How long host machine and guests may take to come up, instead of the lab's own deadlines.
+    pub boot_limit: Option<Duration>,
 }
 
 impl Default for MachineSpec {
@@ -148,6 +150,7 @@ impl Default for MachineSpec {
             cmdline: Vec::new(),
             programs: Vec::new(),
             guests: Vec::new(),
+            boot_limit: None,
         }
     }
 }
@@ -185,13 +188,7 @@ pub struct GuestSpec {
 impl GuestSpec {
     /// A guest with shared memory of 384 MiB.
     pub fn new(name: impl Into<String>, vcpus: u32) -> Self {
-        Self {
-            name: name.into(),
-            vcpus,
-            memory_mib: 384,
-            memory: MemoryBackend::Shared,
-            cmdline: Vec::new(),
-        }
+        Self { name: name.into(), vcpus, memory_mib: 384, memory: MemoryBackend::Shared, cmdline: Vec::new() }
     }
 }
 

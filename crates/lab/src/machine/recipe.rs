@@ -34,7 +34,8 @@ pub fn host(spec: &MachineSpec, kvm: bool, kernel: &Path, initrd: &Path) -> Vec<
 
 /// A guest's QEMU and its arguments, as run in the host machine.
 pub fn guest(spec: &MachineSpec, kvm: bool, guest: &GuestSpec) -> Vec<String> {
-    let mut args = vec![format!("qemu-system-{}", spec.arch), "-name".into(), format!("{},debug-threads=on", guest.name)];
+    let mut args =
+        vec![format!("qemu-system-{}", spec.arch), "-name".into(), format!("{},debug-threads=on", guest.name)];
     let (machine, cpu) = match spec.arch {
         Arch::Aarch64 => ("virt,gic-version=host", "host"),
         // microvm has few devices, and each access to a device costs two emulated world switches.

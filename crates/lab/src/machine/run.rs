@@ -50,14 +50,15 @@ impl Machine {
         let qemu = Arc::new(qemu);
         let link = Link::new(!kvm, ports.console, ports.agent).map_err(|e| LabError::io("QEMU's ports", e))?;
         watch(&qemu, &link);
-        let mut machine = Self { link, qemu, spec: spec.clone(), kvm, guests: Vec::new().into(), booted: Duration::ZERO };
-        machine.await_start(Target::Host, HOST_BOOT)?;
+        let mut machine =
+            Self { link, qemu, spec: spec.clone(), kvm, guests: Vec::new().into(), booted: Duration::ZERO };
+        machine.await_start(Target::Host)?;
         tracing::info!("host machine up after {:.1} s", begun.elapsed().as_secs_f32());
         progress.step(&format!("booting {} guests", spec.guests.len()));
         let starts: Vec<_> = spec.guests.iter().map(|g| machine.begin_guest(g)).collect::<Result<_>>()?;
         for (guest, start) in starts {
             start.done("starting a guest's QEMU", GUEST_BOOT)?;
-            machine.await_start(Target::Guest(guest), GUEST_BOOT)?;
+            machine.await_start(Target::Guest(guest))?;
             tracing::info!("guest {guest} up after {:.1} s", begun.elapsed().as_secs_f32());
         }
         machine.booted = begun.elapsed();
@@ -115,7 +116,9 @@ impl Machine {
             exchange,
             what,
             deadline,
-            until: Instant::now().checked_add(deadline + SLACK).unwrap_or_else(|| Instant::now() + Duration::from_secs(1 << 30)),
+            until: Instant::now()
+                .checked_add(deadline + SLACK)
+                .unwrap_or_else(|| Instant::now() + Duration::from_secs(1 << 30)),
             outcome: Outcome::default(),
             ended: false,
             lines: VecDeque::new(),
@@ -167,7 +170,7 @@ impl Machine {
     pub fn start_guest(&self, spec: &GuestSpec) -> Result<usize> {
         let (guest, start) = self.begin_guest(spec)?;
         start.done("starting a guest's QEMU", GUEST_BOOT)?;
-        self.await_start(Target::Guest(guest), GUEST_BOOT)?;
+        self.await_start(Target::Guest(guest))?;
         Ok(guest)
     }
 
@@ -184,13 +187,23 @@ impl Machine {
     }
 
     /// Waits until a machine's agent has come up.
-    fn await_start(&self, target: Target, limit: Duration) -> Result<()> {
-        if self.link.wait_for(target, limit, |h| h.starts > 0)? { Ok(()) } else { Err(self.link.boot_deadline(target, limit)) }
+    fn await_start(&self, target: Target) -> Result<()> {
+        let own = if target == Target::Host { HOST_BOOT } else { GUEST_BOOT };
+        let limit = self.spec.boot_limit.unwrap_or(own);
+        if self.link.wait_for(target, limit, |h| h.starts > 0)? {
+            Ok(())
+        } else {
+            Err(self.link.boot_deadline(target, limit))
+        }
     }
 
     fn known(&self, guest: usize) -> Result<()> {
         let guests = self.guests.lock().expect("no panic under it").len();
-        if guest < guests { Ok(()) } else { Err(LabError::Invalid(format!("there is no guest {guest}: {guests} were started"))) }
+        if guest < guests {
+            Ok(())
+        } else {
+            Err(LabError::Invalid(format!("there is no guest {guest}: {guests} were started")))
+        }
     }
 
     /// Ends a guest's QEMU. Its index is not given to another.
@@ -219,7 +232,7 @@ impl Machine {
                 r#"{"execute":"set-action","arguments":{"reboot":"shutdown"}}"#,
             ],
         )?;
-        self.await_start(target, GUEST_BOOT)?;
+        self.await_start(target)?;
         self.link.excuse(target, false);
         Ok(())
     }
@@ -320,7 +333,9 @@ impl Running {
                 match self.advance() {
                     Ok(Some(())) => {}
                     Ok(None) if self.partial.is_empty() => return None,
-                    Ok(None) => return Some(Ok(String::from_utf8_lossy(&std::mem::take(&mut self.partial)).into_owned())),
+                    Ok(None) => {
+                        return Some(Ok(String::from_utf8_lossy(&std::mem::take(&mut self.partial)).into_owned()));
+                    }
                     Err(e) => return Some(Err(e)),
                 }
             }
