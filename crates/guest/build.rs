@@ -2,5 +2,6 @@
 
 fn main() {
     entrain_bpf_build::skeleton("register");
+    entrain_bpf_build::skeleton("sched");
     entrain_bpf_build::skeleton("selftest");
 }

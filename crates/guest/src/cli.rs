@@ -9,6 +9,7 @@ use crate::agent::{self, RegisterOnly};
 use crate::error::GuestError;
 use crate::lock::Lock;
 use crate::pages::Pages;
+use crate::schedule::Schedule;
 use crate::selftest::Selftest;
 use crate::status;
 use crate::system::System;
@@ -19,6 +20,10 @@ pub struct GuestArgs {
     /// What the agent does; it runs until a signal ends it
     #[arg(long, value_enum, default_value_t = Mode::Register, conflicts_with_all = ["release", "status"])]
     mode: Mode,
+
+    /// With --mode schedule: keep all vCPUs in use, whatever the host entitles this guest to
+    #[arg(long)]
+    no_park: bool,
 
     /// End the agent that runs, or take back what one that was killed left behind
     #[arg(long, conflicts_with = "status")]
@@ -50,6 +55,8 @@ pub struct GuestArgs {
 enum Mode {
     /// Only tell the host where this kernel keeps its preempt counts and load; the guest's scheduler stays as it is
     Register,
+    /// Schedule this guest's tasks by what the host publishes (sched_ext), and park vCPUs that the host has no CPU for
+    Schedule,
 }
 
 /// Runs the command.
@@ -71,6 +78,7 @@ pub fn run(args: GuestArgs) -> anyhow::Result<ExitCode> {
     }
     match args.mode {
         Mode::Register => agent::run(&system, args.anywhere, &mut RegisterOnly)?,
+        Mode::Schedule => agent::run(&system, args.anywhere, &mut Schedule::new(&system, !args.no_park)?)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -56,6 +56,15 @@ pub enum GuestError {
     /// The kernel keeps its variables in a way that this program does not know.
     #[error("unknown kernel layout: {0}; this version of Entrain can't register this kernel's {1}")]
     UnknownLayout(String, &'static str),
+    /// No sched_ext.
+    #[error(
+        "this kernel has no sched_ext (CONFIG_SCHED_CLASS_EXT, since 6.12): \
+         use --mode vcpud, or --mode register, which leave the scheduler alone"
+    )]
+    NoSchedExt,
+    /// The kernel took the scheduler down.
+    #[error("the kernel took the scheduler down: {0}; all tasks are back on the kernel's own scheduler")]
+    SchedulerLeft(String),
     /// What was found failed its own check.
     #[error("self-check failed: {0}; nothing was published")]
     SelfCheck(String),

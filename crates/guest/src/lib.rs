@@ -10,6 +10,7 @@ pub mod error;
 pub mod kernel;
 pub mod lock;
 pub mod pages;
+pub mod schedule;
 pub mod selftest;
 pub mod status;
 pub mod system;

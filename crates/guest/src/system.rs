@@ -82,6 +82,11 @@ impl System {
         parse_cpu_list(text.trim()).ok_or_else(|| GuestError::Unexpected { path: self.path(path), found: text })
     }
 
+    /// Whether this kernel has sched_ext.
+    pub fn has_sched_ext(&self) -> bool {
+        self.path("sys/kernel/sched_ext/state").exists()
+    }
+
     /// The first 8 bytes of the kernel's boot id.
     pub fn boot_id(&self) -> Result<u64> {
         const PATH: &str = "proc/sys/kernel/random/boot_id";

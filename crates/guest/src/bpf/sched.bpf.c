@@ -189,9 +189,8 @@ void SCX_OP(guest_running, struct task_struct *p)
 		return;
 	account_start(cpu, t, now);
 	/* Short bursts and more than the usual weight: what waits for it is a human or another machine. */
-	publish_running(cpu, p, vcpu(cpu)->burst < ENTRAIN_MSEC && p->scx.weight > ENTRAIN_WEIGHT_DEFAULT ?
-					p->scx.weight :
-					0);
+	publish_running(cpu, p,
+			vcpu(cpu)->burst < ENTRAIN_MSEC && p->scx.weight > ENTRAIN_WEIGHT_DEFAULT ? p->scx.weight : 0);
 }
 
 void SCX_OP(guest_stopping, struct task_struct *p, bool runnable)
@@ -301,7 +300,7 @@ __s32 SCX_OP_SLEEPABLE(guest_init)
 	__s32 error;
 	int i;
 
-	bpf_for(i, 0, nr_vcpus) {
+	bpf_for (i, 0, nr_vcpus) {
 		error = scx_bpf_create_dsq(QUEUE_OPEN(i), -1);
 		if (!error)
 			error = scx_bpf_create_dsq(QUEUE_PINNED(i), -1);

@@ -69,7 +69,8 @@ static __noinline void account_settle(__s32 cpu, struct task_struct *p, struct t
 	v->steal_clock = which;
 }
 
-/* Where the running task of another vCPU stands in virtual time by now; wall time, since that vCPU settles its steal. */
+/* Where the running task of another vCPU stands in virtual time by now; wall time, since that vCPU settles its steal.
+ */
 static __always_inline __u64 running_vtime(struct vcpu_ctx *v, __u64 now)
 {
 	return v->run_vtime + entrain_charge_share(entrain_sub(now, v->run_at), v->run_share);

@@ -16,10 +16,10 @@
 #define CGROUP_STALE_NS (4 * ENTRAIN_MSEC)
 
 struct cgroup_ctx {
-	__u64 weight; /* cpu.weight, 1..10000 */
-	__s64 active; /* weights of its runnable tasks and active children */
+	__u64 weight;  /* cpu.weight, 1..10000 */
+	__s64 active;  /* weights of its runnable tasks and active children */
 	__s64 counted; /* the weight that its parent counts it with */
-	__u64 share;  /* of the guest, 1/1024 of a weight */
+	__u64 share;   /* of the guest, 1/1024 of a weight */
 	__u64 share_at;
 };
 
@@ -37,7 +37,7 @@ static void cgroup_add(struct cgroup *cgrp, __s64 delta)
 {
 	int i, top = cgrp->level < CGROUP_DEPTH ? cgrp->level : CGROUP_DEPTH;
 
-	bpf_for(i, 0, CGROUP_DEPTH) {
+	bpf_for (i, 0, CGROUP_DEPTH) {
 		struct cgroup_ctx *ctx;
 		struct cgroup *at;
 		__s64 before;
@@ -73,7 +73,7 @@ static __u64 cgroup_share(struct cgroup *cgrp, struct cgroup_ctx *leaf, __u64 no
 
 	if (leaf->share && now - leaf->share_at < CGROUP_STALE_NS)
 		return leaf->share;
-	bpf_for(i, 1, CGROUP_DEPTH + 1) {
+	bpf_for (i, 1, CGROUP_DEPTH + 1) {
 		struct cgroup_ctx *ctx;
 		struct cgroup *at;
 

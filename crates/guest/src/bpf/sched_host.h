@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The channel page as the guest's scheduler uses it: the host's words in, the guest's words out, and the steal clock. */
+/* The channel page as the guest's scheduler uses it: the host's words in, the guest's words out, and the steal clock.
+ */
 #ifndef ENTRAIN_GUEST_SCHED_HOST_H
 #define ENTRAIN_GUEST_SCHED_HOST_H
 
@@ -115,8 +116,8 @@ static __always_inline void publish_running(__s32 cpu, struct task_struct *p, __
 	WRITE_ONCE(page->guest.prio, p ? (__u64)p->prio : PRIO_IDLE);
 	WRITE_ONCE(page->guest.latency, latency);
 	WRITE_ONCE(page->guest.runnable, p ? 1 + (__u64)scx_bpf_dsq_nr_queued(QUEUE_OPEN(cpu)) +
-						     (__u64)scx_bpf_dsq_nr_queued(QUEUE_PINNED(cpu)) :
-					     0);
+							 (__u64)scx_bpf_dsq_nr_queued(QUEUE_PINNED(cpu))
+					   : 0);
 }
 
 static __always_inline void publish_util(__s32 cpu, __u64 load)

@@ -57,7 +57,7 @@ static __noinline __s32 place(struct task_struct *p, __u64 load, __s32 previous,
 	__s32 best = -1;
 	int i;
 
-	bpf_for(i, 0, nr_vcpus < LOOK_AT_WAKE ? nr_vcpus : LOOK_AT_WAKE) {
+	bpf_for (i, 0, nr_vcpus < LOOK_AT_WAKE ? nr_vcpus : LOOK_AT_WAKE) {
 		__s32 cpu = ((__u32)previous + i) % nr_vcpus;
 
 		if (vcpu(cpu)->parked || !may_run(p, cpu))
@@ -80,11 +80,11 @@ static __noinline void wake_helper(struct task_struct *p, __s32 not)
 {
 	int i;
 
-	bpf_for(i, 0, nr_vcpus) {
+	bpf_for (i, 0, nr_vcpus) {
 		struct vcpu_ctx *v = vcpu(i);
 		struct guest_vcpu_view view;
 
-		if (i == not || v->parked || !v->idle || !may_run(p, i))
+		if (i == not|| v->parked || !v->idle || !may_run(p, i))
 			continue;
 		view = host_view(i);
 		if (view.state != ENTRAIN_VCPU_UNKNOWN && !view.instant && view.state != ENTRAIN_VCPU_RUNNING)
@@ -146,7 +146,7 @@ static __noinline bool take_over(__s32 cpu, int own_work, __u64 own_vtime)
 	__u32 looks = own_work && nr_vcpus > LOOK_AT_BUSY ? LOOK_AT_BUSY : nr_vcpus;
 	int i;
 
-	bpf_for(i, 0, looks) {
+	bpf_for (i, 0, looks) {
 		__s32 other = ++v->look % nr_vcpus;
 
 		if (other != cpu && take_from(other, own_work, own_vtime))

@@ -30,7 +30,10 @@
 #define PF_KTHREAD 0x00200000
 
 struct vcpu_ctx {
-	/* Written by others than the vCPU itself. */
+	/* By the loader: there is no such CPU now. It counts as parked for ever; hotplug has the scheduler loaded anew.
+	 */
+	__u64 offline;
+	/* By the controller. */
 	__u64 parked;
 	/* Written by the vCPU itself, under its run-queue lock. */
 	__u64 idle;	   /* its kernel idles */
@@ -48,6 +51,7 @@ struct vcpu_ctx {
 	__u64 look; /* where its search for others' work goes on */
 	/* Written by the controller. */
 	__u64 seen_ran, seen_stolen;	   /* at its last step */
+	__u64 step_ran, step_stolen;	   /* since the one before */
 	__u64 seen_pinned, pinned;	   /* at its last window */
 	__u64 seen_wait, seen_preemptions; /* of the host's words */
 	__u64 host_wait;		   /* how long the host lets it wait at a time, mean, ns */
@@ -56,13 +60,13 @@ struct vcpu_ctx {
 
 struct task_ctx {
 	__u64 vtime;
-	__u64 share;	/* what it is charged by, 1/1024 of a weight; added to the total while it is runnable */
-	__u64 active;	/* the weight that its cgroup counts it with; 0 = not counted */
-	__u64 cgroup;	/* ... and that cgroup's id */
-	__u64 load;	/* of guest_load.h */
+	__u64 share;  /* what it is charged by, 1/1024 of a weight; added to the total while it is runnable */
+	__u64 active; /* the weight that its cgroup counts it with; 0 = not counted */
+	__u64 cgroup; /* ... and that cgroup's id */
+	__u64 load;   /* of guest_load.h */
 	__u64 load_at, load_ran;
-	__u64 ran;	/* since it woke up */
-	__u64 joined;	/* it has a place in virtual time */
+	__u64 ran;    /* since it woke up */
+	__u64 joined; /* it has a place in virtual time */
 };
 
 struct {
@@ -82,12 +86,14 @@ struct {
 } pages SEC(".maps");
 
 const volatile __u32 nr_vcpus = 1;
+const volatile __u32 nr_online = 1;
 const volatile bool use_vcpud = true;
 
 struct vcpu_ctx vcpus[ENTRAIN_MAX_VCPUS];
 struct sched_stats stats;
 
-/* The guest's virtual time: what a task of weight 100 would have had if it had run as fairness wants since the start. */
+/* The guest's virtual time: what a task of weight 100 would have had if it had run as fairness wants since the start.
+ */
 __u64 vtime_now;
 /* Sum of the shares of all runnable tasks, and their number. */
 __s64 total_share;
@@ -125,8 +131,8 @@ static __noinline __s32 kept_for(struct task_struct *p, __s32 not)
 	__s32 cpu = -1;
 	int i;
 
-	bpf_for(i, 0, nr_vcpus) {
-		if (i != not && !vcpu(i)->parked && may_run(p, i)) {
+	bpf_for (i, 0, nr_vcpus) {
+		if (i != not&&!vcpu(i)->parked && may_run(p, i)) {
 			cpu = i;
 			break;
 		}

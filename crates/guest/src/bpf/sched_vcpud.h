@@ -9,6 +9,7 @@
 
 #include "sched_account.h"
 
+/* Between steps, ns. */
 #define STEP_NS ENTRAIN_MSEC
 
 struct guest_vcpud vcpud;
@@ -50,63 +51,80 @@ static __noinline void park(__s32 cpu, struct vcpu_ctx *v, bool parked)
 	}
 }
 
-/* One step for the whole guest, by whichever vCPU comes first. */
-__noinline int vcpud_step(__u64 now)
+/* What a vCPU did since the last step; `window` is the time since pinned work was last judged, 0 = not now. */
+__noinline int observe(__s32 cpu, __u64 window)
+{
+	struct vcpu_ctx *v = vcpu(cpu);
+	__u64 ran = v->ran, stolen = v->stolen, pinned = v->pinned_ran;
+
+	v->step_ran = entrain_sub(ran, v->seen_ran);
+	v->step_stolen = entrain_sub(stolen, v->seen_stolen);
+	if (v->step_ran || v->step_stolen)
+		v->stolen_share = (v->stolen_share * 7 + guest_stolen_share(v->step_ran, v->step_stolen)) / 8;
+	v->seen_ran = ran;
+	v->seen_stolen = stolen;
+	if (window) {
+		v->pinned = entrain_sub(pinned, v->seen_pinned) > window / 2;
+		v->seen_pinned = pinned;
+	}
+	observe_wait(cpu, v);
+	return 0;
+}
+
+/* How many vCPUs to keep now. */
+__noinline __u32 decide(__u64 now, __u32 floor, __u64 ran, __u64 stolen)
 {
 	struct guest_vcpud_input in = {
 		.now = now,
-		.nr_vcpus = nr_vcpus,
+		.nr_vcpus = nr_online,
+		.floor = floor,
 		.wants = nr_runnable > 0 ? nr_runnable : 0,
+		.entitlement = host_entitlement(),
+		.ran = ran,
+		.stolen = stolen,
 	};
-	__u64 last = READ_ONCE(step_at);
+
+	stats.keep = guest_vcpud_step(&vcpud, &in);
+	stats.entitlement = in.entitlement;
+	stats.runnable = in.wants;
+	stats.stolen = guest_stolen_share(ran, stolen);
+	return stats.keep;
+}
+
+/* One step for the whole guest, by whichever vCPU comes first. */
+__noinline int vcpud_step(__u64 now)
+{
+	__u64 last = READ_ONCE(step_at), window, ran = 0, stolen = 0;
 	__u32 keep, pinned_all = 0, free_before = 0;
-	bool window;
 	int i;
 
 	if (now - last < STEP_NS || __sync_val_compare_and_swap(&step_at, last, now) != last)
 		return 0;
 	host_look(now);
-	window = now - window_at >= PINNED_WINDOW_NS;
-
-	bpf_for(i, 0, nr_vcpus) {
-		struct vcpu_ctx *v = vcpu(i);
-		__u64 ran = v->ran, stolen = v->stolen;
-
-		in.ran += entrain_sub(ran, v->seen_ran);
-		in.stolen += entrain_sub(stolen, v->seen_stolen);
-		if (window) {
-			__u64 pinned = v->pinned_ran;
-
-			v->pinned = entrain_sub(pinned, v->seen_pinned) > (now - window_at) / 2;
-			v->seen_pinned = pinned;
-		}
-		if (ran != v->seen_ran || stolen != v->seen_stolen)
-			v->stolen_share = (v->stolen_share * 7 + guest_stolen_share(ran - v->seen_ran,
-										    stolen - v->seen_stolen)) /
-					  8;
-		v->seen_ran = ran;
-		v->seen_stolen = stolen;
-		observe_wait(i, v);
-		pinned_all += v->pinned != 0;
-	}
-	if (window)
+	window = now - window_at;
+	if (window < PINNED_WINDOW_NS)
+		window = 0;
+	else
 		window_at = now;
 
-	in.floor = pinned_all;
-	in.entitlement = host_entitlement();
-	keep = guest_vcpud_step(&vcpud, &in);
-	stats.keep = keep;
-	stats.entitlement = in.entitlement;
-	stats.runnable = in.wants;
-	stats.stolen = guest_stolen_share(in.ran, in.stolen);
-	if (!use_vcpud)
-		return 0;
-
-	bpf_for(i, 0, nr_vcpus) {
+	bpf_for (i, 0, nr_vcpus) {
 		struct vcpu_ctx *v = vcpu(i);
 
+		observe(i, window);
+		ran += v->step_ran;
+		stolen += v->step_stolen;
+		pinned_all += v->pinned;
+	}
+	keep = decide(now, pinned_all, ran, stolen);
+	if (!use_vcpud)
+		return 0;
+	bpf_for (i, 0, nr_vcpus) {
+		struct vcpu_ctx *v = vcpu(i);
+
+		if (v->offline)
+			continue;
 		park(i, v, !guest_vcpud_kept(v->pinned != 0, pinned_all, free_before, keep));
-		free_before += v->pinned == 0;
+		free_before += !v->pinned;
 	}
 	return 0;
 }

@@ -3,16 +3,17 @@
 //! The scheduler lives as long as the [`Scheduler`] value. When the process ends, however it ends, the kernel takes the
 //! scheduler down and all tasks are back on EEVDF.
 
+mod companion;
 mod stats;
 
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
-use std::path::Path;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, OpenObject};
 
 use crate::error::{GuestError, Result};
+pub use companion::Schedule;
 pub use stats::Stats;
 
 mod skel {
@@ -30,10 +31,12 @@ const RESTART: i64 = 1 << 48;
 const ENDED: i64 = 64;
 
 /// How the scheduler is to work.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Possible CPUs of this guest, 1..=[`MAX_VCPUS`].
     pub nr_vcpus: u32,
+    /// Those that are online; a scheduler that sees others come must be loaded anew.
+    pub online: Vec<u32>,
     /// Whether it parks vCPUs for which the host has no CPU.
     pub vcpud: bool,
 }
@@ -54,11 +57,6 @@ pub struct Scheduler<'object> {
     link: Option<Link>,
 }
 
-/// Whether this kernel has sched_ext; `root` is the root of its files.
-pub fn supported(root: &Path) -> bool {
-    root.join("sys/kernel/sched_ext/state").exists()
-}
-
 impl<'object> Scheduler<'object> {
     /// Loads the scheduler over `pages` (the agent's map, an element per vCPU) and puts all ordinary tasks on it.
     ///
@@ -67,23 +65,21 @@ impl<'object> Scheduler<'object> {
     pub fn load(
         object: &'object mut MaybeUninit<OpenObject>,
         pages: BorrowedFd<'_>,
-        options: Options,
+        options: &Options,
     ) -> Result<Scheduler<'object>> {
         let mut open = skel::SchedSkelBuilder::default()
             .open(object)
             .map_err(GuestError::bpf("the scheduler's programs could not be read"))?;
         let rodata = open.maps.rodata_data.as_deref_mut().expect("the object has constants");
         rodata.nr_vcpus = options.nr_vcpus;
+        rodata.nr_online = options.online.len() as u32;
         rodata.use_vcpud = options.vcpud;
-        open.maps.pages.reuse_fd(pages).map_err(GuestError::bpf("the agent's pages do not suit the scheduler"))?;
-        #[cfg(gsdev)]
-        {
-            use libbpf_rs::skel::OpenSkel as _;
-            for mut prog in open.open_object_mut().progs_mut() {
-                eprintln!("PROG {:?}", prog.name());
-                prog.set_log_level(4);
-            }
+        let bss = open.maps.bss_data.as_deref_mut().expect("the object has variables");
+        for (number, vcpu) in (0..options.nr_vcpus).zip(&mut bss.vcpus) {
+            vcpu.offline = u64::from(!options.online.contains(&number));
+            vcpu.parked = vcpu.offline;
         }
+        open.maps.pages.reuse_fd(pages).map_err(GuestError::bpf("the agent's pages do not suit the scheduler"))?;
         let mut skel = open.load().map_err(GuestError::bpf("the kernel refused the scheduler's programs"))?;
         let link = skel
             .maps
@@ -140,14 +136,5 @@ mod tests {
     fn a_text_ends_at_its_zero() {
         assert_eq!(text(&[b'a' as i8, b'b' as i8, 0, b'c' as i8]), "ab");
         assert_eq!(text(&[]), "");
-    }
-
-    #[test]
-    fn a_kernel_without_sched_ext_is_told_apart() {
-        let root = tempfile::tempdir().expect("a temporary folder");
-        assert!(!supported(root.path()));
-        std::fs::create_dir_all(root.path().join("sys/kernel/sched_ext")).expect("a folder");
-        std::fs::write(root.path().join("sys/kernel/sched_ext/state"), "disabled\n").expect("a file");
-        assert!(supported(root.path()));
     }
 }

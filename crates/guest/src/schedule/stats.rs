@@ -40,6 +40,19 @@ pub struct Stats {
 }
 
 impl Stats {
+    /// One line for the log.
+    pub fn summary(&self) -> String {
+        format!(
+            "{} wake-ups to idle vCPUs ({} at once), {} to queues, {} take-overs ({} from vCPUs held back), parked {} times",
+            self.wake_previous + self.wake_idle,
+            self.wake_instant,
+            self.wake_queued,
+            self.takeovers,
+            self.rescues,
+            self.parks
+        )
+    }
+
     /// Copies the counters out of memory that BPF writes.
     pub(super) fn read(shared: &sched_stats) -> Stats {
         // SAFETY: plain integers of the object's own memory, read while BPF may write them; each is one aligned word.
