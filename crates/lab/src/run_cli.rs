@@ -9,7 +9,7 @@ use anyhow::Context;
 
 use crate::experiment::{self, Experiment, STOCK};
 use crate::machine::{Accel, Arch, Machine, MachineSpec};
-use crate::report::{Report, Row, html, table};
+use crate::report::{Report, SCHEMA, html, table};
 use crate::runner::{self, Bar, Choice, Rig};
 use crate::{Cache, Progress};
 
@@ -55,6 +55,26 @@ pub struct RunArgs {
     seed: u64,
 }
 
+/// Options of `entrain lab report`.
+#[derive(Debug, clap::Args)]
+pub struct ReportArgs {
+    /// What `entrain lab run --json` wrote
+    file: PathBuf,
+    /// Write the page with plots
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// Shows a report that was kept as JSON once more.
+pub fn report(args: &ReportArgs) -> anyhow::Result<ExitCode> {
+    let name = args.file.display();
+    let text = std::fs::read_to_string(&args.file).with_context(|| format!("cannot read {name}"))?;
+    let report: Report = serde_json::from_str(&text)
+        .with_context(|| format!("{name} is no report of 'entrain lab run --json' in schema {SCHEMA}"))?;
+    anyhow::ensure!(report.schema == SCHEMA, "{name} has schema {}; this program knows {SCHEMA}", report.schema);
+    show(&report, None, args.html.as_deref())
+}
+
 /// Lists the built-in experiments.
 pub fn list() -> anyhow::Result<ExitCode> {
     for entry in experiment::list()? {
@@ -85,16 +105,14 @@ pub fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     let report = measure(&experiment, &args)?;
-    let declared = experiment.declared();
-    let own = |row: &Row| {
-        let load = row.load.split('@').next().unwrap_or(&row.load);
-        let command = declared.contains_key(&(load.to_owned(), row.metric.clone()));
-        command || !declared.keys().any(|(one, _)| one == load)
-    };
+    show(&report, args.json.as_deref(), args.html.as_deref())
+}
+
+fn show(report: &Report, json: Option<&Path>, page: Option<&Path>) -> anyhow::Result<ExitCode> {
     let color = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    print!("{}", table::render(&report, &own, color));
-    write(args.json.as_deref(), || Ok(serde_json::to_string_pretty(&report)? + "\n"))?;
-    write(args.html.as_deref(), || Ok(html::render(&report, &own)))?;
+    print!("{}", table::render(report, color));
+    write(json, || Ok(serde_json::to_string_pretty(report)? + "\n"))?;
+    write(page, || Ok(html::render(report)))?;
     Ok(if report.ok() { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
 }
 

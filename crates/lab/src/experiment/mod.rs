@@ -14,7 +14,6 @@ pub(crate) use catalogue::parse;
 pub use catalogue::{Entry, list, load};
 pub use source::ExperimentError;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -363,18 +362,6 @@ impl Experiment {
     /// A load's name in samples and summary: with its configuration where there is more than one.
     pub fn label(&self, load: &str, configuration: &str) -> String {
         if self.configurations.len() == 1 { load.to_owned() } else { format!("{load}@{configuration}") }
-    }
-
-    /// Unit and direction of the declared metrics, by load and metric name.
-    pub fn declared(&self) -> BTreeMap<(String, String), (String, Better)> {
-        let mut all = BTreeMap::new();
-        for load in &self.loads {
-            for metric in &load.metrics {
-                let key = (load.name.as_ref().clone(), metric.name.as_ref().clone());
-                all.insert(key, (metric.unit.clone(), metric.better));
-            }
-        }
-        all
     }
 }
 

@@ -10,9 +10,8 @@ use crate::experiment::{Better, STOCK};
 /// The page's style; colours in one place for light and dark.
 const STYLE: &str = include_str!("page.css");
 
-/// The whole page. `declared` says whether a metric is one of the experiment's own: those are plotted, the probes'
-/// are listed.
-pub fn render(report: &Report, declared: &dyn Fn(&Row) -> bool) -> String {
+/// The whole page. What the loads measured is plotted, what probes counted is listed.
+pub fn render(report: &Report) -> String {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
@@ -22,9 +21,9 @@ pub fn render(report: &Report, declared: &dyn Fn(&Row) -> bool) -> String {
     );
     page.push_str(&head(report));
     page.push_str(&shares(report));
-    page.push_str(&ratios(report, declared));
-    page.push_str(&strips(report, declared));
-    page.push_str(&counted(report, declared));
+    page.push_str(&ratios(report));
+    page.push_str(&strips(report));
+    page.push_str(&counted(report));
     page.push_str(&checks(report));
     page.push_str(&boots(report));
     page.push_str(&every_sample(report));
@@ -69,7 +68,7 @@ fn head(report: &Report) -> String {
     for (name, title) in &report.configurations {
         let _ = write!(html, "<dt>{}</dt><dd>{}</dd>", escape(name), escape(title));
     }
-    for (name, title) in report.arms.iter().filter(|(name, _)| report.summary.iter().any(|row| row.arm == **name)) {
+    for (name, title) in report.arms.iter().filter(|(name, _)| report.summary.iter().any(|row| row.arm == *name)) {
         let _ = write!(html, "<dt>{}</dt><dd>{}</dd>", escape(name), escape(title));
     }
     html + "</dl></header>"
@@ -77,18 +76,23 @@ fn head(report: &Report) -> String {
 
 /// One configuration as a share of another, as bars.
 fn shares(report: &Report) -> String {
-    let shares: Vec<_> = report.comparisons.iter().filter(|share| share.better == Better::Higher).collect();
+    let mut shares: Vec<_> = report.comparisons.iter().filter(|share| share.better == Better::Higher).collect();
+    // A load's configurations below each other; the loads in their order.
+    let order = |share: &super::Share| {
+        report.comparisons.iter().position(|one| (&one.load, &one.metric) == (&share.load, &share.metric))
+    };
+    shares.sort_by_key(|share| order(share));
     if shares.is_empty() {
         return String::new();
     }
     let ends = |share: &&super::Share| [share.ratio.median, share.ratio.hi.unwrap_or(0.0), 1.0];
     let axis = Axis::of(&shares.iter().flat_map(ends).chain([0.0]).collect::<Vec<_>>());
-    let mut html = "<section><h2>Throughput of all guests together, as a share of what one guest alone gets</h2>\
-                    <p>The line marks 100 %: what is left of it was lost to overcommit.</p><div class=\"plot\">"
+    let mut html = "<section><h2>What overcommit leaves</h2><p>All guests together, as a share of the configuration that they are \
+                    compared with. The line marks 100 %: what is missing was lost to overcommit.</p><div class=\"plot\">"
         .to_owned();
     let mut last = String::new();
     for share in shares {
-        let group = format!("{}, {}", share.load, share.metric.replace('_', " "));
+        let group = format!("{}, {}", share.load, words::metric(&share.metric));
         if group != last {
             let _ = write!(html, "<h3>{}</h3>", escape(&group));
         }
@@ -104,11 +108,11 @@ fn shares(report: &Report) -> String {
 }
 
 /// Every arm against stock, turned so that right is better.
-fn ratios(report: &Report, declared: &dyn Fn(&Row) -> bool) -> String {
+fn ratios(report: &Report) -> String {
     let rows: Vec<_> = report
         .summary
         .iter()
-        .filter(|row| declared(row))
+        .filter(|row| !row.counted)
         .filter_map(|row| Some((row, row.ratio_to_stock.as_ref()?)))
         .filter(|(_, ratio)| ratio.median > 0.0)
         .collect();
@@ -130,7 +134,7 @@ fn ratios(report: &Report, declared: &dyn Fn(&Row) -> bool) -> String {
         .to_owned();
     let mut last = String::new();
     for (row_, ratio) in rows {
-        let group = format!("{}, {}", row_.load, row_.metric.replace('_', " "));
+        let group = format!("{}, {}", row_.load.replace('@', " at "), words::metric(&row_.metric));
         if group != last {
             let _ = write!(html, "<h3>{}</h3>", escape(&group));
         }
@@ -152,14 +156,14 @@ fn ratios(report: &Report, declared: &dyn Fn(&Row) -> bool) -> String {
 }
 
 /// Every sample of every metric, one plot a metric with all configurations and arms.
-fn strips(report: &Report, declared: &dyn Fn(&Row) -> bool) -> String {
+fn strips(report: &Report) -> String {
     let mut html =
         "<section><h2>Every sample</h2><p>Dots are samples, the upright line is their median, the box holds the \
                     middle half, the thin line all of them. Hollow dots were taken while another program kept this \
                     computer busy.</p>"
             .to_owned();
     let mut done: Vec<(String, String)> = Vec::new();
-    for first in report.summary.iter().filter(|row| declared(row)) {
+    for first in report.summary.iter().filter(|row| !row.counted) {
         let key = (base(&first.load).to_owned(), first.metric.clone());
         if done.contains(&key) {
             continue;
@@ -187,7 +191,7 @@ fn metric(report: &Report, rows: &[&Row], first: bool) -> String {
     let _ = write!(
         html,
         "<figcaption><b>{}</b> in {}, {direction}</figcaption><div class=\"plot\">",
-        escape(&rows[0].metric.replace('_', " ")),
+        escape(&words::metric(&rows[0].metric)),
         escape(&rows[0].unit)
     );
     let axis = Axis::of(&rows.iter().flat_map(|row| [row.min, row.max]).collect::<Vec<_>>());
@@ -218,8 +222,8 @@ fn metric(report: &Report, rows: &[&Row], first: bool) -> String {
 }
 
 /// What the probes counted.
-fn counted(report: &Report, declared: &dyn Fn(&Row) -> bool) -> String {
-    let rows: Vec<&Row> = report.summary.iter().filter(|row| !declared(row)).collect();
+fn counted(report: &Report) -> String {
+    let rows: Vec<&Row> = report.summary.iter().filter(|row| row.counted).collect();
     if rows.is_empty() {
         return String::new();
     }
@@ -232,7 +236,7 @@ fn counted(report: &Report, declared: &dyn Fn(&Row) -> bool) -> String {
             html,
             "<tr><td>{}<td>{} ({})<td>{}<td class=\"n\">{}<td class=\"n\">{} – {}<td class=\"n\">{ratio}</tr>",
             escape(&row.load),
-            escape(&row.metric.replace('_', " ")),
+            escape(&words::metric(&row.metric)),
             escape(&row.unit),
             escape(&row.arm),
             words::number(row.median),
@@ -317,10 +321,10 @@ fn foot(html: &mut String, axis: &Axis, label: &dyn Fn(f64) -> String) {
     );
 }
 
-/// The colour of an arm: stock has its own, the others theirs in the order of their names.
+/// The colour of an arm: stock has its own, the others theirs in their order.
 fn number_of(report: &Report, arm: &str) -> usize {
-    let others: Vec<&String> = report.arms.keys().filter(|name| *name != STOCK).collect();
-    others.iter().position(|name| *name == arm).map_or(0, |i| i % 7 + 1)
+    let mut others = report.arms.iter().filter(|(name, _)| name != STOCK);
+    others.position(|(name, _)| name == arm).map_or(0, |i| i % 7 + 1)
 }
 
 fn base(label: &str) -> &str {

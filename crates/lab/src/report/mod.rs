@@ -47,8 +47,8 @@ pub struct Report {
     pub failures: Vec<Failure>,
     /// Things worth knowing.
     pub notes: Vec<String>,
-    /// What each arm is, by name.
-    pub arms: BTreeMap<String, String>,
+    /// What each arm is, in the experiment's order.
+    pub arms: Vec<(String, String)>,
     /// What each configuration is, in the experiment's order.
     pub configurations: Vec<(String, String)>,
     /// What each load is, by label.
@@ -113,8 +113,8 @@ pub struct Visits {
 impl Report {
     /// Makes the report of a run. `now` is the time at its end, in seconds since 1970.
     pub fn new(experiment: &Experiment, choice: &Choice, spec: &MachineSpec, gathered: Gathered, now: u64) -> Self {
-        let rows = summary::rows(experiment, &gathered.samples, &gathered.better, choice.seed);
-        let comparisons = summary::shares(experiment, &gathered.samples, &gathered.better, choice.seed);
+        let rows = summary::rows(experiment, &gathered.samples, &gathered.natures, choice.seed);
+        let comparisons = summary::shares(experiment, &gathered.samples, &gathered.natures, choice.seed);
         let checks = check::evaluate(experiment, choice, &gathered.samples, &rows);
         let missing = gathered.missing();
         let complete = missing.is_empty() && gathered.fatal.is_none() && !gathered.cancelled;
@@ -206,8 +206,10 @@ fn notes(gathered: &Gathered, missing: &[(String, String)]) -> Vec<String> {
     if let Some(fatal) = &gathered.fatal {
         notes.push(format!("the run ended early: {fatal}"));
     }
-    for (arm, load) in missing {
-        notes.push(format!("no sample of {load} under {arm}"));
+    if gathered.samples.is_empty() {
+        notes.push("nothing was measured".to_owned());
+    } else {
+        notes.extend(missing.iter().map(|(arm, load)| format!("no sample of {load} under {arm}")));
     }
     let noisy = gathered.samples.iter().filter(|sample| sample.noisy).count();
     if noisy > 0 {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Better, Experiment, STOCK};
-use crate::runner::Sample;
+use crate::runner::{Nature, Natures, Sample};
 use crate::stats;
 
 /// One line of the summary.
@@ -21,6 +21,9 @@ pub struct Row {
     pub unit: String,
     /// Which way is good.
     pub better: Better,
+    /// Whether a probe counted it, and not the load itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub counted: bool,
     /// Samples.
     pub n: usize,
     /// Their median.
@@ -73,11 +76,8 @@ pub(super) struct Series<'a> {
     pub(super) metric: &'a str,
 }
 
-/// Directions of metrics, by load and metric.
-pub type Directions = BTreeMap<(String, String), Better>;
-
 /// The summary, in the experiment's order of loads, configurations, metrics and arms.
-pub fn rows(experiment: &Experiment, samples: &[Sample], better: &Directions, seed: u64) -> Vec<Row> {
+pub fn rows(experiment: &Experiment, samples: &[Sample], natures: &Natures, seed: u64) -> Vec<Row> {
     let mut rows = Vec::new();
     for load in &experiment.loads {
         for configuration in &experiment.configurations {
@@ -85,7 +85,7 @@ pub fn rows(experiment: &Experiment, samples: &[Sample], better: &Directions, se
             for metric in metrics(samples, &label) {
                 for arm in &experiment.arms {
                     let series = Series { arm: arm.name.as_ref(), load: &label, metric };
-                    rows.extend(row(samples, series, better, seed));
+                    rows.extend(row(samples, series, natures, seed));
                 }
             }
         }
@@ -104,23 +104,31 @@ fn metrics<'a>(samples: &'a [Sample], load: &str) -> Vec<&'a str> {
     seen
 }
 
-fn row(samples: &[Sample], series: Series, better: &Directions, seed: u64) -> Option<Row> {
+fn row(samples: &[Sample], series: Series, natures: &Natures, seed: u64) -> Option<Row> {
     let mine: Vec<&Sample> = samples.iter().filter(|sample| series.has(sample)).collect();
     let spread = stats::spread(&mine.iter().map(|sample| sample.value).collect::<Vec<_>>())?;
     let stock = Series { arm: STOCK, ..series };
+    let nature = nature(natures, series);
     let ratio = if series.arm == STOCK { None } else { ratio(samples, series, stock, seed) };
     Some(Row {
         arm: series.arm.to_owned(),
         load: series.load.to_owned(),
         metric: series.metric.to_owned(),
         unit: mine[0].unit.clone(),
-        better: *better.get(&(series.load.to_owned(), series.metric.to_owned())).unwrap_or(&Better::Higher),
+        better: nature.better,
+        counted: nature.counted,
         n: spread.n,
         median: spread.median,
         min: spread.min,
         max: spread.max,
         ratio_to_stock: ratio,
     })
+}
+
+/// Every sample has put its metric's nature there.
+fn nature(natures: &Natures, series: Series) -> Nature {
+    let key = (series.load.to_owned(), series.metric.to_owned());
+    natures.get(&key).copied().unwrap_or(Nature { better: Better::Higher, counted: false })
 }
 
 /// Ratio of one series to another, paired by boot and round.
@@ -143,7 +151,7 @@ pub(super) fn ratio(samples: &[Sample], of: Series, to: Series, seed: u64) -> Op
 }
 
 /// The experiment's comparisons: of every load's first metric, and of the others that the load declares.
-pub fn shares(experiment: &Experiment, samples: &[Sample], better: &Directions, seed: u64) -> Vec<Share> {
+pub fn shares(experiment: &Experiment, samples: &[Sample], natures: &Natures, seed: u64) -> Vec<Share> {
     let mut shares = Vec::new();
     for comparison in &experiment.comparisons {
         let (of, to) = (comparison.of.as_ref(), comparison.to.as_ref());
@@ -160,7 +168,7 @@ pub fn shares(experiment: &Experiment, samples: &[Sample], better: &Directions, 
                         arm: arm.to_owned(),
                         load: load.name.as_ref().clone(),
                         metric: metric.clone(),
-                        better: *better.get(&(one.clone(), metric.clone())).unwrap_or(&Better::Higher),
+                        better: nature(natures, series).better,
                         ratio,
                     });
                 }

@@ -4,13 +4,12 @@ use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table, presets};
 
+use super::Report;
 use super::words::{self, Verdict};
-use super::{Report, Row};
 use crate::experiment::STOCK;
 
-/// The whole report as text. `declared` says whether a metric is one of the experiment's own, the others being the
-/// probes', which only the HTML page shows. With `color` verdicts are coloured.
-pub fn render(report: &Report, declared: &dyn Fn(&Row) -> bool, color: bool) -> String {
+/// The whole report as text. What probes counted is left to the HTML page. With `color` verdicts are coloured.
+pub fn render(report: &Report, color: bool) -> String {
     let mut text = String::new();
     let machine = &report.machine;
     let _ = writeln!(
@@ -29,11 +28,13 @@ pub fn render(report: &Report, declared: &dyn Fn(&Row) -> bool, color: bool) -> 
     for (name, title) in &report.configurations {
         let _ = writeln!(text, "  {name:<16} {title}");
     }
-    for (name, title) in report.arms.iter().filter(|(name, _)| report.summary.iter().any(|row| row.arm == **name)) {
+    for (name, title) in report.arms.iter().filter(|(name, _)| report.summary.iter().any(|row| row.arm == *name)) {
         let _ = writeln!(text, "  {name:<16} {title}");
     }
-    let _ = writeln!(text, "{}", figures(report, declared, color));
-    let _ = writeln!(text, "Ratios are medians of pairs taken in the same boot, with their 95 % interval.");
+    if !report.summary.is_empty() {
+        let _ = writeln!(text, "{}", figures(report, color));
+        let _ = writeln!(text, "Ratios are medians of pairs taken in the same boot, with their 95 % interval.");
+    }
     for sentence in words::sentences(report) {
         let _ = writeln!(text, "{sentence}");
     }
@@ -54,12 +55,13 @@ pub fn render(report: &Report, declared: &dyn Fn(&Row) -> bool, color: bool) -> 
     text
 }
 
-fn figures(report: &Report, declared: &dyn Fn(&Row) -> bool, color: bool) -> Table {
+fn figures(report: &Report, color: bool) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(["load", "metric", "arm", "n", "median", "min – max", "to stock", "95 %"]);
     let mut last = (String::new(), String::new());
-    for row in report.summary.iter().filter(|row| declared(row)) {
+    table.add_row([""]);
+    for row in report.summary.iter().filter(|row| !row.counted) {
         let group = (row.load.clone(), row.metric.clone());
         let (load, metric) = if group == last {
             (String::new(), String::new())
@@ -107,7 +109,7 @@ fn losses(report: &Report) -> String {
             let _ = writeln!(text, "        | {line}");
         }
     }
-    if report.boots.lost > 0 {
+    if report.boots.by_arm.values().any(|visits| visits.lost > 0) {
         let arms = report.boots.by_arm.iter().map(|(arm, v)| format!("{arm} {} of {}", v.lost, v.visits));
         let _ = writeln!(text, "Boots lost by arm (of its visits): {}", arms.collect::<Vec<_>>().join(", "));
     }

@@ -1,8 +1,8 @@
 //! Figures and ratios as a reader wants to see them.
 
-use super::Report;
 use super::summary::{Compared, Share};
-use crate::experiment::Better;
+use super::{Report, Row};
+use crate::experiment::{Better, STOCK};
 
 /// Three figures that count, with thousands set apart: `1,234,000`, `12.3`, `0.0123`.
 pub(super) fn number(value: f64) -> String {
@@ -17,8 +17,7 @@ pub(super) fn number(value: f64) -> String {
     // Rounding can carry into the next magnitude: 9.995 shows as 10.0.
     let decimals = (2 - magnitude).clamp(0, 9) as usize;
     let text = format!("{value:.decimals$}");
-    let whole = decimals > 0 && text.trim_end_matches('0').ends_with('.');
-    if whole { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+    if decimals > 0 { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
 fn thousands(value: f64) -> String {
@@ -71,7 +70,12 @@ pub(super) fn verdict(ratio: &Compared, better: Better) -> Verdict {
     }
 }
 
-/// What the comparisons say, one sentence for each pair of configurations.
+/// A metric's name for a reader: `ops_per_s` is "ops/s".
+pub(super) fn metric(name: &str) -> String {
+    name.replace("_per_s", "/s").replace('_', " ")
+}
+
+/// What the run found, in sentences: each configuration against its base, then each arm against stock.
 pub(super) fn sentences(report: &Report) -> Vec<String> {
     let mut all = Vec::new();
     let mut pairs: Vec<(&str, &str, &str)> = Vec::new();
@@ -83,29 +87,60 @@ pub(super) fn sentences(report: &Report) -> Vec<String> {
     }
     for (of, to, arm) in pairs {
         let shares = report.comparisons.iter().filter(|share| (&*share.of, &*share.to, &*share.arm) == (of, to, arm));
-        let parts: Vec<String> = primary(shares).map(part).collect();
-        let under = if arm == crate::experiment::STOCK { String::new() } else { format!(" under {arm}") };
-        all.push(format!("At {of}{under}, all guests together, against {to}: {}.", parts.join("; ")));
+        let parts: Vec<String> = first_of(shares, |share| &share.load).map(part).collect();
+        let under = if arm == STOCK { String::new() } else { format!(" under {arm}") };
+        let (one, other) = (title(report, of), title(report, to));
+        all.push(format!("{of}{under}: {one} together get, of what {other} gets: {}.", parts.join(", ")));
+    }
+    for (arm, _) in report.arms.iter().filter(|(arm, _)| arm != STOCK) {
+        for (configuration, _) in &report.configurations {
+            let here = |row: &&Row| {
+                let place = row.load.split_once('@').is_none_or(|(_, place)| place == configuration);
+                row.arm == *arm && place && !row.counted
+            };
+            let rows = first_of(report.summary.iter().filter(here), |row| &row.load);
+            let parts: Vec<String> = rows.filter_map(against_stock).collect();
+            if !parts.is_empty() {
+                all.push(format!("{configuration} {arm} against stock: {}.", parts.join(", ")));
+            }
+        }
     }
     all
 }
 
-/// The first metric of every load.
-fn primary<'a>(shares: impl Iterator<Item = &'a Share>) -> impl Iterator<Item = &'a Share> {
+/// The first of every load: its main metric.
+fn first_of<'a, T: 'a>(all: impl Iterator<Item = &'a T>, load: fn(&T) -> &String) -> impl Iterator<Item = &'a T> {
     let mut last = String::new();
-    shares.filter(move |share| {
-        let first = share.load != last;
-        last.clone_from(&share.load);
+    all.filter(move |one| {
+        let first = *load(one) != last;
+        last.clone_from(load(one));
         first
     })
+}
+
+fn title<'a>(report: &'a Report, configuration: &'a str) -> &'a str {
+    let found = report.configurations.iter().find(|(name, _)| name == configuration);
+    found.map(|(_, title)| title.as_str()).filter(|title| !title.is_empty()).unwrap_or(configuration)
 }
 
 fn part(share: &Share) -> String {
     let ratio = share.ratio.median;
     match share.better {
         Better::Higher => format!("{} {:.0} %", share.load, ratio * 100.0),
-        Better::Lower => format!("{} {} {}", share.load, share.metric.replace('_', " "), factor(ratio)),
+        Better::Lower => format!("{} {}", named(&share.load, &share.metric), factor(ratio)),
     }
+}
+
+fn against_stock(row: &Row) -> Option<String> {
+    let ratio = row.ratio_to_stock.as_ref()?;
+    let load = row.load.split('@').next().unwrap_or(&row.load);
+    let name = if row.better == Better::Higher { load.to_owned() } else { named(load, &row.metric) };
+    Some(format!("{name} {}", factor(ratio.median)))
+}
+
+/// A load with its metric, where that does not name the load already: "wake p99", "tick jitter max".
+fn named(load: &str, name: &str) -> String {
+    if name.starts_with(load) { metric(name) } else { format!("{load} {}", metric(name)) }
 }
 
 #[cfg(test)]

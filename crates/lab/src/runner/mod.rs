@@ -19,7 +19,7 @@ pub use bar::Bar;
 pub use expand::{PLACEHOLDERS, misspelt};
 pub use plan::Choice;
 pub use probes::PROBES;
-pub use record::{Failure, Gathered, Loss, Sample};
+pub use record::{Failure, Gathered, Loss, Nature, Natures, Sample};
 pub use rig::{Job, Rig};
 pub use sample::{QUIET_SHARE, Reading};
 
@@ -153,6 +153,7 @@ impl<'a> Run<'a> {
                     return false;
                 }
                 Stop::Fatal(error) => {
+                    self.boots -= 1;
                     self.gathered.fatal = Some(error.to_string());
                     return false;
                 }
@@ -181,7 +182,11 @@ impl<'a> Run<'a> {
         crate::cancel::check()?;
         let begun = Instant::now();
         self.bar.set(&format!("boot {}: starting the host machine and {} guests", self.boots, spec.guests.len()));
-        let rig = (self.boot)(spec, self.bar)?;
+        // A boot that fails without a fault (a missing program, a broken image) would fail again.
+        let rig = (self.boot)(spec, self.bar).map_err(|error| match Stop::from(error) {
+            Stop::Failed(what) => Stop::Fatal(crate::LabError::Invalid(what)),
+            other => other,
+        })?;
         self.longest.boot = self.longest.boot.max(begun.elapsed());
         self.bar.advance(bar::BOOT);
         self.describe(rig.as_ref())?;

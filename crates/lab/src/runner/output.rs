@@ -34,8 +34,7 @@ mod tests {
     #[test]
     fn takes_the_named_figure_and_refuses_what_is_not_there() {
         let rate = metric("name = 'rate'\nfrom = 'ops_per_s'\nunit = '1/s'\nbetter = 'higher'");
-        let text =
-            "starting\n{\"metric\":\"ops_per_s\",\"value\":12.5,\"unit\":\"1/s\"}\n{\"metric\":\"p99\",\"value\":3,\"unit\":\"\"}\n";
+        let text = "starting\n{\"metric\":\"ops_per_s\",\"value\":12.5,\"unit\":\"1/s\"}\n{\"metric\":\"p99\",\"value\":3,\"unit\":\"\"}\n";
         assert_eq!(figures(text, std::slice::from_ref(&rate)), Ok(vec![12.5]));
         let missing = metric("name = 'p50'\nunit = 'us'\nbetter = 'lower'");
         assert!(figures(text, &[missing]).unwrap_err().contains("ops_per_s, p99"));

@@ -88,13 +88,25 @@ pub struct Failure {
     pub message: String,
 }
 
+/// What a metric is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Nature {
+    /// Which way is good.
+    pub better: Better,
+    /// Whether a probe counted it, and not the load itself.
+    pub counted: bool,
+}
+
+/// What every metric is, by load and metric.
+pub type Natures = BTreeMap<(String, String), Nature>;
+
 /// Everything that a run has gathered.
 #[derive(Debug, Default)]
 pub struct Gathered {
     /// All samples, as they came.
     pub samples: Vec<Sample>,
-    /// Direction of every metric, by load and metric.
-    pub better: BTreeMap<(String, String), Better>,
+    /// What every metric is, by load and metric.
+    pub natures: Natures,
     /// Boots that went through.
     pub boots_ok: u32,
     /// Boots that were lost.
@@ -124,8 +136,11 @@ pub struct Gathered {
 impl Gathered {
     pub(super) fn keep(&mut self, boot: u32, round: u32, arm: &str, load: &str, taken: Taken) {
         self.thrown += taken.thrown;
-        for reading in taken.readings {
-            self.better.entry((load.to_owned(), reading.metric.clone())).or_insert(reading.better);
+        let own = taken.readings.into_iter().map(|reading| (reading, false));
+        let counted = taken.counted.into_iter().map(|reading| (reading, true));
+        for (reading, counted) in own.chain(counted) {
+            let nature = Nature { better: reading.better, counted };
+            self.natures.entry((load.to_owned(), reading.metric.clone())).or_insert(nature);
             self.samples.push(Sample {
                 boot,
                 arm: arm.to_owned(),

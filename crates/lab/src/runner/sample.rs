@@ -34,6 +34,8 @@ pub struct Reading {
 #[derive(Debug, Clone)]
 pub(super) struct Taken {
     pub(super) readings: Vec<Reading>,
+    /// What the probes counted meanwhile.
+    pub(super) counted: Vec<Reading>,
     /// Share of the CPU time asked for that the machine got, 0 to 1.
     pub(super) share: f64,
     /// How many were thrown away before this one.
@@ -70,11 +72,11 @@ pub(super) fn take(
     let repeats = if load.scenario.is_some() { 0 } else { patience.repeats() };
     for thrown in 0..=repeats {
         let before = rig.cpu_clock();
-        let readings = measure(rig, load, spots, probes, context)?;
+        let (readings, counted) = measure(rig, load, spots, probes, context)?;
         let share = rig.cpu_clock().share_since(&before);
         let quiet = share >= QUIET_SHARE;
         if best.as_ref().is_none_or(|best| share > best.share) {
-            best = Some(Taken { readings, share, thrown: 0 });
+            best = Some(Taken { readings, counted, share, thrown: 0 });
         }
         if let Some(best) = &mut best {
             best.thrown = thrown;
@@ -94,15 +96,14 @@ fn measure(
     spots: &Spots,
     probes: &[String],
     context: &Context,
-) -> Result<Vec<Reading>, Stop> {
+) -> Result<(Vec<Reading>, Vec<Reading>), Stop> {
     let guests: Vec<Target> = spots.guests.iter().map(|spot| spot.target).collect();
     let running = super::probes::start(rig, probes, &guests)?;
-    let mut readings = match &load.scenario {
+    let readings = match &load.scenario {
         Some(name) => scenario_readings(rig, name.as_ref(), context)?,
         None => command_readings(rig, load, spots)?,
     };
-    readings.extend(running.stop()?);
-    Ok(readings)
+    Ok((readings, running.stop()?))
 }
 
 fn scenario_readings(rig: &dyn Rig, name: &str, context: &Context) -> Result<Vec<Reading>, Stop> {
@@ -118,16 +119,17 @@ fn command_readings(rig: &dyn Rig, load: &Load, spots: &Spots) -> Result<Vec<Rea
     let mut jobs = Vec::new();
     for spot in spots {
         let limit = load.deadline();
-        let command = Command::new(spot.values.expand(argv)).within(limit);
-        jobs.push((spot, rig.start(spot.target, command)?));
+        let argv = spot.values.expand(argv);
+        let name = argv.join(" ");
+        jobs.push((spot, name, rig.start(spot.target, Command::new(argv).within(limit))?));
     }
     let mut values: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
     let mut bad = None;
     // All are waited for, also after one failed: a load left running would spoil the next sample.
-    for (spot, job) in jobs {
+    for (spot, name, job) in jobs {
         let outcome = job.wait()?;
         if !outcome.ok() {
-            bad.get_or_insert(failed(&argv.join(" "), spot.target, &outcome));
+            bad.get_or_insert(failed(&name, spot.target, &outcome));
             continue;
         }
         let text = outcome.text();
