@@ -31,6 +31,8 @@ const TICK: Duration = Duration::from_millis(100);
 const DISCOVERY: Duration = Duration::from_secs(1);
 /// Time per discovery that the search for agents may take: 4 % of one CPU at most.
 const SEARCH: Duration = Duration::from_millis(40);
+/// How much of each tick the self-test hammers; the vCPUs need the rest.
+const SELFTEST: Duration = Duration::from_millis(50);
 
 /// Why the daemon did not start, or had to end.
 #[derive(Debug, Error)]
@@ -134,7 +136,13 @@ pub(crate) fn run(
     let fleet = Rc::new(RefCell::new(Fleet::new(programs, PathBuf::from("/proc"))));
     let soon = Rc::new(RefCell::new(true));
     let ring = ring(&fleet, &soon)?;
-    let mut daemon = Daemon { fleet: fleet.clone(), features, work: Work::default(), started: Instant::now() };
+    let mut daemon = Daemon {
+        fleet: fleet.clone(),
+        features,
+        work: Work::default(),
+        started: Instant::now(),
+        selftest: options.selftest,
+    };
     info!("observing {} pCPUs; status in {}", cpus.len(), socket.display());
     notify::notify("READY=1");
     let result = daemon.watch(&stop, &wake, &ring, &soon, &requests, &mut *companion);
@@ -202,6 +210,7 @@ struct Daemon {
     features: Features,
     work: Work,
     started: Instant,
+    selftest: bool,
 }
 
 impl Daemon {
@@ -221,6 +230,9 @@ impl Daemon {
             if now >= next_tick {
                 self.fleet.borrow_mut().tick()?;
                 companion.tick()?;
+                if self.selftest {
+                    self.fleet.borrow().selftest(SELFTEST)?;
+                }
                 self.work.ticks += 1;
                 self.work.tick_ns += now.elapsed().as_nanos() as u64;
                 next_tick = now + TICK;

@@ -257,6 +257,11 @@ impl Fleet {
         true
     }
 
+    /// The host's side of the self-test, for so long.
+    pub(crate) fn selftest(&self, time: Duration) -> Result<(), Error> {
+        self.programs.selftest(self.vcpu_numbers.end(), time)
+    }
+
     /// Publishes what changes slowly, and lets go of pages that guests asked for or that are theirs again.
     pub(crate) fn tick(&mut self) -> Result<(), Error> {
         let result = self.programs.tick(self.vcpu_numbers.end())?;

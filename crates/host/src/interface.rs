@@ -161,6 +161,16 @@ mirror! {
 }
 
 mirror! {
+    /// Arguments of `selftest`.
+    SelftestArgs = "entrain_selftest_args" {
+        entries: u32,
+        loops: u32,
+        trips: u64,
+        added: u64,
+    }
+}
+
+mirror! {
     /// What the discovery reports.
     Found = "entrain_found" {
         kind: u32,

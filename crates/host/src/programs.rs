@@ -3,13 +3,14 @@
 use std::io::Read;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
 use entrain_bpf::{ArrayView, Error, Features, Step};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle, OpenObject, ProgramInput, ProgramMut};
 
 use crate::interface::{Found, HOST_VCPUS, HOST_VMS, LinkArgs, Pcpu, TickArgs, TrackArgs, Vcpu, Vm};
-use crate::interface::{LINK_CLOSE, Pairing, bytes_of, bytes_of_mut, from_bytes};
+use crate::interface::{LINK_CLOSE, Pairing, SelftestArgs, bytes_of, bytes_of_mut, from_bytes};
 use crate::skeleton::{discover, observe};
 
 /// Everything that is loaded into the kernel. Nothing is pinned in a file system: when the process ends, in whatever
@@ -131,6 +132,19 @@ impl Programs {
         Ok(args)
     }
 
+    /// The self-test of the channel: answers guests that hammer their pages, for so long. Never in normal service.
+    pub(crate) fn selftest(&self, entries: u32, time: Duration) -> Result<(), Error> {
+        let end = Instant::now() + time;
+        let mut args = SelftestArgs { entries, loops: 20_000, ..SelftestArgs::default() };
+        while Instant::now() < end {
+            run(&self.observe.progs.selftest, "selftest", &mut args)?;
+            if args.added == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Attaches a pairing to a vCPU's thread. Its pointers must be valid now; the kernel pins what they point to.
     pub(crate) fn attach_pairing(&self, pidfd: i32, pairing: &Pairing) -> Result<(), libbpf_rs::Error> {
         let key = pidfd.to_ne_bytes();
@@ -157,6 +171,6 @@ pub(crate) fn grace_period() {
     let result = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) };
     if result != 0 {
         // Not available with nohz_full CPUs; an RCU grace period ends within this time on any working kernel.
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -143,6 +143,13 @@ struct entrain_tick_args {
 	__u32 pad;
 };
 
+struct entrain_selftest_args {
+	__u32 entries; /* entries of `vcpus` to visit */
+	__u32 loops;   /* additions for each page */
+	__u64 trips;   /* out: words answered */
+	__u64 added;   /* out */
+};
+
 /* What the discovery reports. */
 enum entrain_found_kind {
 	ENTRAIN_FOUND_VM = 1,	/* a = vCPUs created */
