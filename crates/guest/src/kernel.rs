@@ -126,10 +126,8 @@ impl Kernel {
     fn find(system: &System, count: usize, known: Known) -> Result<Self> {
         let ram_end = system.ram_end()?;
         let mut storage = MaybeUninit::uninit();
-        let skel = RegisterSkelBuilder::default()
-            .open(&mut storage)
-            .and_then(OpenSkel::load)
-            .map_err(GuestError::bpf(
+        let skel =
+            RegisterSkelBuilder::default().open(&mut storage).and_then(OpenSkel::load).map_err(GuestError::bpf(
                 "the kernel does not tell BPF where its variables are (a kernel without CONFIG_KALLSYMS_ALL does not)",
             ))?;
         let surveys = (0..count as u32)
