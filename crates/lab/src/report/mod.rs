@@ -20,6 +20,9 @@ use crate::runner::{Choice, Failure, Gathered, Loss, Sample};
 /// Version of the JSON. It grows only when a field changes its meaning or goes away; new fields may come at any time.
 pub const SCHEMA: u32 = 1;
 
+/// Missing loads that are named one by one.
+const MISSING: usize = 8;
+
 /// A whole report. Its JSON is described in docs/experiments.md.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
@@ -209,7 +212,10 @@ fn notes(gathered: &Gathered, missing: &[(String, String)]) -> Vec<String> {
     if gathered.samples.is_empty() {
         notes.push("nothing was measured".to_owned());
     } else {
-        notes.extend(missing.iter().map(|(arm, load)| format!("no sample of {load} under {arm}")));
+        notes.extend(missing.iter().take(MISSING).map(|(arm, load)| format!("no sample of {load} under {arm}")));
+        if let Some(more) = missing.len().checked_sub(MISSING).filter(|more| *more > 0) {
+            notes.push(format!("nor of {more} other loads and arms"));
+        }
     }
     let noisy = gathered.samples.iter().filter(|sample| sample.noisy).count();
     if noisy > 0 {

@@ -8,6 +8,9 @@ use super::Report;
 use super::words::{self, Verdict};
 use crate::experiment::STOCK;
 
+/// Failures that are shown; one cause often makes many.
+const FAILURES: usize = 10;
+
 /// The whole report as text. What probes counted is left to the HTML page. With `color` verdicts are coloured.
 pub fn render(report: &Report, color: bool) -> String {
     let mut text = String::new();
@@ -39,12 +42,15 @@ pub fn render(report: &Report, color: bool) -> String {
         let _ = writeln!(text, "{sentence}");
     }
     text.push_str(&losses(report));
-    for failure in &report.failures {
+    for failure in report.failures.iter().take(FAILURES) {
         let _ = writeln!(
             text,
             "FAILED  {} under {} (boot {}): {}",
             failure.load, failure.arm, failure.boot, failure.message
         );
+    }
+    if report.failures.len() > FAILURES {
+        let _ = writeln!(text, "FAILED  {} more; --json has them all", report.failures.len() - FAILURES);
     }
     for note in &report.notes {
         let _ = writeln!(text, "note    {note}");

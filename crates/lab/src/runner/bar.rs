@@ -16,9 +16,13 @@ pub(super) fn sample(seconds: f64) -> u64 {
     (seconds * 1000.0) as u64 + BESIDE
 }
 
-/// A line at the foot of the terminal with the time left; plain lines where stderr is no terminal.
+/// A line at the foot of the terminal with the time left; where stderr is no terminal, plain lines.
 #[derive(Debug)]
-pub struct Bar(ProgressBar);
+pub struct Bar {
+    bar: ProgressBar,
+    /// Whether stderr is no terminal.
+    plain: bool,
+}
 
 impl Bar {
     /// Starts the line.
@@ -26,42 +30,52 @@ impl Bar {
         let style = ProgressStyle::with_template("{elapsed:>4} [{bar:24}] about {eta} left  {wide_msg}");
         let bar = ProgressBar::new(1).with_style(style.expect("a valid template").progress_chars("=> "));
         bar.enable_steady_tick(Duration::from_millis(500));
-        Self(bar)
+        Self { plain: bar.is_hidden(), bar }
     }
 
     /// Says nothing, for tests.
     pub fn hidden() -> Self {
-        Self(ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()))
+        Self { bar: ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()), plain: false }
     }
 
     pub(super) fn expect(&self, milliseconds: u64) {
-        self.0.set_length(milliseconds);
+        self.bar.set_length(milliseconds);
     }
 
     pub(super) fn advance(&self, milliseconds: u64) {
-        self.0.inc(milliseconds);
+        self.bar.inc(milliseconds);
     }
 
     pub(super) fn position(&self) -> u64 {
-        self.0.position()
+        self.bar.position()
     }
 
     /// A boot is repeated: what it had done is to do again.
     pub(super) fn back_to(&self, position: u64) {
-        self.0.set_position(position);
+        self.bar.set_position(position);
     }
 
     pub(super) fn set(&self, text: &str) {
         tracing::info!("{text}");
-        self.0.set_message(text.to_owned());
+        self.bar.set_message(text.to_owned());
+    }
+
+    /// A new arm is set up: the only step that is worth a line of a log.
+    pub(super) fn visit(&self, text: &str) {
+        self.set(text);
+        if self.plain {
+            let left = self.bar.eta().as_secs();
+            eprintln!("{:>4} s, about {left} s left: {text}", self.bar.elapsed().as_secs());
+        }
     }
 
     /// A line that stays.
     pub(super) fn say(&self, text: &str) {
-        tracing::warn!("{text}");
-        // Asked before: suspend holds the bar's lock.
-        if !self.0.is_hidden() {
-            self.0.suspend(|| eprintln!("{text}"));
+        tracing::info!("{text}");
+        if self.plain {
+            eprintln!("{text}");
+        } else if !self.bar.is_hidden() {
+            self.bar.suspend(|| eprintln!("{text}"));
         }
     }
 }
@@ -80,6 +94,6 @@ impl Progress for Bar {
 
 impl Drop for Bar {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
     }
 }

@@ -52,13 +52,13 @@ pub struct Loss {
 }
 
 impl Loss {
-    pub(super) fn new(boot: u32, arm: Option<String>, load: Option<String>, error: &LabError) -> Self {
+    pub(super) fn new(boot: u32, arm: Option<String>, load: Option<String>, error: &LabError, livelocks: bool) -> Self {
         let (class, emulator, detail, console) = match error {
             LabError::Fault(fault) => {
                 let detail = format!("{}: {}", fault.who, fault.detail);
                 (fault.class.name().to_owned(), fault.is_emulator(), detail, fault.console.clone())
             }
-            LabError::Deadline { .. } => ("deadline".to_owned(), false, error.to_string(), Vec::new()),
+            LabError::Deadline { .. } => ("deadline".to_owned(), livelocks, error.to_string(), Vec::new()),
             other => ("arm".to_owned(), false, other.to_string(), Vec::new()),
         };
         Self { boot, arm, load, class, emulator, detail, console }
