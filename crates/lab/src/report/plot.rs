@@ -166,7 +166,7 @@ pub(super) fn bar(axis: &Axis, value: f64, interval: Option<(f64, f64)>, label: 
     let (x, width) = (axis.at(0.0), axis.at(value) - axis.at(0.0));
     let _ = write!(svg, r#"<rect class="bar" x="{x:.2}%" width="{width:.2}%" y="6" height="{}"/>"#, ROW - 12);
     if let Some((lo, hi)) = interval {
-        svg.push_str(&axis.line("range", lo, hi, mid, mid));
+        svg.push_str(&axis.line("span", lo, hi, mid, mid));
     }
     svg.push_str(&axis.line("one", 1.0, 1.0, 0, ROW));
     svg + "</svg>"

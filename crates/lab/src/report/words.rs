@@ -126,7 +126,7 @@ fn title<'a>(report: &'a Report, configuration: &'a str) -> &'a str {
 fn part(share: &Share) -> String {
     let ratio = share.ratio.median;
     match share.better {
-        Better::Higher => format!("{} {:.0} %", share.load, ratio * 100.0),
+        Better::Higher => format!("{} {:.0} %", share.load, ratio * 100.0),
         Better::Lower => format!("{} {}", named(&share.load, &share.metric), factor(ratio)),
     }
 }
