@@ -147,7 +147,11 @@ fn keep(mut child: Child, done: &Done) {
     if let Some(stderr) = child.stderr.take() {
         // Ends with QEMU: nobody else holds the other end.
         for line in io::BufRead::lines(io::BufReader::new(stderr)).map_while(Result::ok) {
-            tracing::warn!("QEMU: {line}");
+            if line.contains("warning:") {
+                tracing::debug!("QEMU: {line}");
+            } else {
+                tracing::warn!("QEMU: {line}");
+            }
         }
     }
     let status = loop {
