@@ -20,6 +20,8 @@ enum Command {
     Lab(entrain_lab::cli::LabArgs),
     /// On a KVM host: finds its VMs, pairs with their guests, publishes to them
     Host(entrain_host::cli::HostArgs),
+    /// On a KVM host: a live table of its VMs and vCPUs
+    Top(entrain_host::top::TopArgs),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -27,7 +29,7 @@ fn main() -> anyhow::Result<ExitCode> {
     // RUST_LOG overrides; stdout belongs to results. Daemons tell what they do, commands only what is wrong.
     let level = match command {
         Command::Guest(_) | Command::Host(_) => "info",
-        Command::Lab(_) => "warn",
+        Command::Lab(_) | Command::Top(_) => "warn",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
@@ -35,5 +37,6 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Guest(args) => entrain_guest::cli::run(args),
         Command::Lab(args) => entrain_lab::cli::run(args),
         Command::Host(args) => entrain_host::cli::run(args),
+        Command::Top(args) => entrain_host::top::run(args),
     }
 }

@@ -238,40 +238,45 @@ pub(crate) fn from_bytes<T: Copy>(bytes: &[u8]) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use libbpf_rs::btf::Btf;
-    use libbpf_rs::btf::types::Struct;
+    use libbpf_rs::AsRawLibbpf;
+    use libbpf_rs::btf::types::{MemberAttr, Struct};
+    use libbpf_rs::btf::{Btf, HasSize};
+    use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+    use std::mem::MaybeUninit;
 
     /// Offsets and size of a struct as the BPF object has it.
     fn from_object(btf: &Btf<'_>, name: &str) -> (Vec<(String, usize)>, usize) {
         let found = btf.type_by_name::<Struct<'_>>(name).unwrap_or_else(|| panic!("no struct {name} in the object"));
         let fields = found.iter().map(|member| {
-            let name = member.name.expect("members have names").to_str().expect("in ASCII").to_owned();
-            let libbpf_rs::btf::types::MemberAttr::Normal { offset } = member.attr else { panic!("a bit field") };
-            (name, offset as usize / 8)
+            let MemberAttr::Normal { offset } = member.attr else { panic!("a bit field in {name}") };
+            (member.name.expect("members have names").to_str().expect("in ASCII").to_owned(), offset as usize / 8)
         });
-        let size = libbpf_rs::btf::types::Composite::try_from(*found).expect("a struct");
-        (fields.collect(), libbpf_rs::btf::HasSize::size(&size))
+        (fields.collect(), found.size())
+    }
+
+    macro_rules! same {
+        ($open:expr, $($mirror:ident)+) => {
+            let open = $open;
+            // SAFETY: the object is open and outlives the reference.
+            let object = unsafe { open.open_object().as_libbpf_object().as_ref() };
+            let btf = Btf::from_bpf_object(object).unwrap().expect("compiled with BTF");
+            $(
+                let (fields, size) = from_object(&btf, $mirror::C);
+                let mine: Vec<_> = $mirror::fields().into_iter().map(|(n, o)| (n.to_owned(), o)).collect();
+                assert_eq!(mine, fields, "{}", $mirror::C);
+                assert_eq!(size_of::<$mirror>(), size, "{}", $mirror::C);
+            )+
+        };
     }
 
     #[test]
     fn the_mirrors_are_what_the_bpf_objects_have() {
-        let dir = tempfile::tempdir().unwrap();
-        let open = |name: &str, data: &[u8]| {
-            let path = dir.path().join(name);
-            std::fs::write(&path, data).unwrap();
-            Btf::from_path(&path).unwrap()
-        };
-        let observe = open("observe.o", crate::skeleton::observe::OBJECT);
-        let discover = open("discover.o", crate::skeleton::discover::OBJECT);
-        macro_rules! same {
-            ($btf:expr, $($mirror:ident)+) => {$(
-                let (fields, size) = from_object(&$btf, $mirror::C);
-                let mine: Vec<_> = $mirror::fields().into_iter().map(|(n, o)| (n.to_owned(), o)).collect();
-                assert_eq!(mine, fields, "{}", $mirror::C);
-                assert_eq!(size_of::<$mirror>(), size, "{}", $mirror::C);
-            )+};
-        }
-        same!(observe, Vcpu Slot Vm Pcpu Event TrackArgs LinkArgs TickArgs Pairing);
-        same!(discover, Found);
+        use crate::skeleton::{discover::DiscoverSkelBuilder, observe::ObserveSkelBuilder};
+        let (mut one, mut two) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+        same!(
+            ObserveSkelBuilder::default().open(&mut one).unwrap(),
+            Vcpu Slot Vm Pcpu Event TrackArgs LinkArgs TickArgs Pairing
+        );
+        same!(DiscoverSkelBuilder::default().open(&mut two).unwrap(), Found);
     }
 }

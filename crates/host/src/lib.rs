@@ -21,6 +21,7 @@ pub mod schedule;
 mod skeleton;
 mod snapshot;
 pub mod status;
+pub mod top;
 mod vm;
 
 pub use vm::Channel;

@@ -1,5 +1,7 @@
 //! The status out of BPF's tables and what the daemon knows.
 
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use entrain_channel::word::Vcpu as State;
@@ -23,7 +25,13 @@ pub(crate) fn take(fleet: &Fleet, mode: &str, uptime: Duration, work: Work) -> S
             .vcpus
             .iter()
             .map(|(id, known)| {
-                vcpu(*id, known.paired.is_some(), &fleet.programs.vcpus.get(known.index as usize), now_ns)
+                vcpu(
+                    *id,
+                    known.paired.is_some(),
+                    steal_ns(&fleet.proc, known.tid),
+                    &fleet.programs.vcpus.get(known.index as usize),
+                    now_ns,
+                )
             })
             .collect(),
     });
@@ -54,7 +62,7 @@ fn pcpu(cpu: u32, entry: &interface::Pcpu) -> PcpuStatus {
     }
 }
 
-fn vcpu(id: u32, paired: bool, entry: &interface::Vcpu, now_ns: u64) -> VcpuStatus {
+fn vcpu(id: u32, paired: bool, steal_ns: u64, entry: &interface::Vcpu, now_ns: u64) -> VcpuStatus {
     let state = match entry.state {
         1 => State::Running,
         2 => State::Halted,
@@ -71,6 +79,7 @@ fn vcpu(id: u32, paired: bool, entry: &interface::Vcpu, now_ns: u64) -> VcpuStat
         run_ns: entry.run_ns + lasts(State::Running),
         ready_ns: entry.ready_ns + lasts(State::Preempted),
         halted_ns: entry.halted_ns + lasts(State::Halted),
+        steal_ns,
         switches: entry.switches,
         preemptions: entry.preemptions,
         samples: entry.samples,
@@ -83,6 +92,12 @@ fn vcpu(id: u32, paired: bool, entry: &interface::Vcpu, now_ns: u64) -> VcpuStat
         util: entry.util.min(1024),
         runnable: entry.runnable.min(1 << 20),
     }
+}
+
+/// The thread's time waiting for a pCPU: the second number of its schedstat, which KVM hands to the guest as steal.
+fn steal_ns(proc: &Path, tid: i32) -> u64 {
+    let text = fs::read_to_string(proc.join(format!("{tid}/schedstat"))).unwrap_or_default();
+    text.split_ascii_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
 /// CLOCK_MONOTONIC, the clock of BPF's times.

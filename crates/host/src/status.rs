@@ -122,6 +122,9 @@ pub struct VcpuStatus {
     pub ready_ns: u64,
     /// Time halted.
     pub halted_ns: u64,
+    /// Steal as KVM tells the guest: time that the kernel's accounting has its thread waiting for a pCPU, since it was
+    /// made.
+    pub steal_ns: u64,
     /// Times it was put on a pCPU.
     pub switches: u64,
     /// Times it was switched out while runnable.

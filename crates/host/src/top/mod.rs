@@ -1,0 +1,114 @@
+//! `entrain top`: a live table of VMs and vCPUs.
+
+mod rows;
+mod view;
+
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+
+use crate::cli::RUN_DIR;
+use crate::status::{Status, ask};
+use rows::{Order, rows};
+use view::View;
+
+/// Shows the VMs of this host and their vCPUs.
+#[derive(Clone, Debug, Args)]
+pub struct TopArgs {
+    /// Print the table once, over one interval, and end
+    #[arg(long)]
+    pub once: bool,
+    /// With --once: print JSON
+    #[arg(long, requires = "once")]
+    pub json: bool,
+    /// Seconds between two looks
+    #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
+    pub interval: f64,
+    /// Sort by this column
+    #[arg(long, value_enum, default_value = "vm")]
+    pub sort: Order,
+    /// Show only lines that contain this text
+    #[arg(long, default_value = "", value_name = "TEXT")]
+    pub filter: String,
+    /// One line per VM
+    #[arg(long)]
+    pub vms: bool,
+    /// Folder of the daemon's socket
+    #[arg(long, default_value = RUN_DIR, env = "ENTRAIN_RUN_DIR")]
+    pub run_dir: PathBuf,
+}
+
+/// Runs until `q`, or once.
+pub fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
+    if !(0.1..=60.0).contains(&args.interval) {
+        bail!("--interval {} is out of range: 0.1 to 60 seconds", args.interval);
+    }
+    let socket = args.run_dir.join("host.sock");
+    let look = || {
+        ask(&socket).with_context(|| {
+            format!("no answer from {}: is `entrain host` running, and are you root?", socket.display())
+        })
+    };
+    let interval = Duration::from_secs_f64(args.interval);
+    let mut view = View::new(args.sort, args.filter.clone(), args.vms);
+    let before = look()?;
+    if args.once {
+        std::thread::sleep(interval);
+        let now = look()?;
+        return once(&args, &mut view, &before, &now);
+    }
+    if !io::stdout().is_terminal() {
+        bail!("stdout is no terminal: use --once, and --json for scripts");
+    }
+    let mut terminal = ratatui::init();
+    let result = live(&mut terminal, &mut view, before, interval, look);
+    ratatui::restore();
+    result.map(|()| ExitCode::SUCCESS)
+}
+
+fn once(args: &TopArgs, view: &mut View, before: &Status, now: &Status) -> anyhow::Result<ExitCode> {
+    if args.json {
+        let interval_ns = now.now_ns.saturating_sub(before.now_ns);
+        let rows = view.select(rows(before, now, args.vms));
+        let all = serde_json::json!({ "schema": 1, "interval_ns": interval_ns, "rows": rows, "status": now });
+        println!("{all}");
+    } else {
+        print!("{}", view.plain(before, now));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn live(
+    terminal: &mut ratatui::DefaultTerminal,
+    view: &mut View,
+    mut before: Status,
+    interval: Duration,
+    look: impl Fn() -> anyhow::Result<Status>,
+) -> anyhow::Result<()> {
+    let mut now = before.clone();
+    let mut next = Instant::now() + interval.min(Duration::from_millis(300));
+    loop {
+        terminal.draw(|frame| view.draw(frame, &before, &now))?;
+        if event::poll(next.saturating_duration_since(Instant::now()))? {
+            match event::read()? {
+                Event::Key(key) if key.kind == KeyEventKind::Press => {
+                    let interrupt = key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c');
+                    if interrupt || view.key(key.code) {
+                        return Ok(());
+                    }
+                }
+                _ => {}
+            }
+        }
+        if Instant::now() >= next {
+            next = Instant::now() + interval;
+            // Rates are over one interval; a key press in between shows the same figures again.
+            before = std::mem::replace(&mut now, look()?);
+        }
+    }
+}

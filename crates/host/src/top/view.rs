@@ -1,0 +1,240 @@
+//! The screen.
+
+use ratatui::Frame;
+use ratatui::crossterm::event::KeyCode;
+use ratatui::layout::{Constraint, Layout};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Text};
+use ratatui::widgets::{Clear, Paragraph};
+
+use super::rows::{Order, Row, rows, select};
+use crate::status::Status;
+
+/// Width of the table; what is left over goes to the VM's name.
+const WIDTH: usize = 79;
+const NAME: usize = 12;
+
+const HELP: &str = "\
+VM      what the VMM was told to call it, or the VMM's program
+vCPU    KVM's number of the vCPU
+STATE   running: on a pCPU; halted: waits for an interrupt or its VMM;
+        preempted: runnable, waits for a pCPU
+PCPU    the pCPU that it is on or was on last
+%RUN    share of the interval on a pCPU
+%RDY    share of the interval runnable but not running
+%STL    steal: the same as the guest sees it, from the kernel's accounting
+PRE/s   times a second it was switched out while runnable
+CS/s    of those, inside a critical section of the guest's kernel
+        (-: unknown, no agent in the guest)
+INST    instant: would run at once if it were kicked now
+LINK    paired; silent: no agent found; read-only: RAM not shared;
+        partial, migrating, refused: see the daemon's log
+
+s  sort by the next column      r  reverse the order
+/  filter (Enter ends it)       v  VMs or vCPUs
+?  this help                    q  quit";
+
+/// What the user has chosen to see.
+#[derive(Debug)]
+pub(super) struct View {
+    order: Order,
+    reverse: bool,
+    filter: String,
+    typing: bool,
+    vms: bool,
+    help: bool,
+    scroll: usize,
+}
+
+impl View {
+    pub(super) fn new(order: Order, filter: String, vms: bool) -> Self {
+        Self { order, reverse: false, filter, typing: false, vms, help: false, scroll: 0 }
+    }
+
+    /// Acts on a key; true ends the program.
+    pub(super) fn key(&mut self, key: KeyCode) -> bool {
+        if self.typing {
+            match key {
+                KeyCode::Enter => self.typing = false,
+                KeyCode::Esc => (self.typing, self.filter) = (false, String::new()),
+                KeyCode::Backspace => drop(self.filter.pop()),
+                KeyCode::Char(c) if self.filter.len() < 40 => self.filter.push(c),
+                _ => {}
+            }
+            return false;
+        }
+        match key {
+            KeyCode::Char('q') => return !std::mem::take(&mut self.help),
+            KeyCode::Esc => self.help = false,
+            KeyCode::Char('?' | 'h') => self.help = !self.help,
+            KeyCode::Char('s') => self.order = self.order.next(),
+            KeyCode::Char('r') => self.reverse = !self.reverse,
+            KeyCode::Char('v') => self.vms = !self.vms,
+            KeyCode::Char('/') => self.typing = true,
+            KeyCode::Down => self.scroll += 1,
+            KeyCode::Up => self.scroll = self.scroll.saturating_sub(1),
+            KeyCode::Home => self.scroll = 0,
+            _ => {}
+        }
+        false
+    }
+
+    /// The lines that the user wants, in his order.
+    pub(super) fn select(&self, rows: Vec<Row>) -> Vec<Row> {
+        select(rows, self.order, self.reverse, &self.filter)
+    }
+
+    /// Draws the screen.
+    pub(super) fn draw(&mut self, frame: &mut Frame<'_>, before: &Status, now: &Status) {
+        let area = frame.area();
+        let layout =
+            Layout::vertical([Constraint::Length(1), Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)]);
+        let [top, head, body, foot] = layout.areas(area);
+        let name = NAME + (area.width as usize).saturating_sub(WIDTH + 1);
+        let all = self.select(rows(before, now, self.vms));
+        let room = body.height as usize;
+        self.scroll = self.scroll.min(all.len().saturating_sub(room));
+        frame.render_widget(Paragraph::new(summary(now)), top);
+        let bold = Style::new().add_modifier(Modifier::REVERSED);
+        let header = format!("{:<width$}", header(name), width = area.width as usize);
+        frame.render_widget(Paragraph::new(header).style(bold), head);
+        let lines: Vec<Line<'_>> =
+            all.iter().skip(self.scroll).take(room).map(|row| Line::styled(line(row, name), style(row))).collect();
+        if lines.is_empty() {
+            let why = if now.vms.is_empty() { "No VM runs on this host." } else { "No line matches the filter." };
+            frame.render_widget(Paragraph::new(why), body);
+        }
+        frame.render_widget(Paragraph::new(Text::from(lines)), body);
+        frame.render_widget(Paragraph::new(self.footer(all.len(), room)), foot);
+        if self.help {
+            frame.render_widget(Clear, body);
+            frame.render_widget(Paragraph::new(HELP), body);
+        }
+    }
+
+    fn footer(&self, lines: usize, room: usize) -> String {
+        if self.typing {
+            return format!("filter: {}_", self.filter);
+        }
+        let order = clap::ValueEnum::to_possible_value(&self.order).map_or(String::new(), |v| v.get_name().to_owned());
+        let reverse = if self.reverse { ", reversed" } else { "" };
+        let filter = if self.filter.is_empty() { String::new() } else { format!("  filter: {}", self.filter) };
+        let more = if lines > room { format!("  {} of {lines} lines", room.min(lines)) } else { String::new() };
+        format!("? help  q quit  s sort ({order}{reverse})  / filter  v VMs{filter}{more}")
+    }
+
+    /// The table as text.
+    pub(super) fn plain(&self, before: &Status, now: &Status) -> String {
+        let mut text = format!("{}\n{}\n", summary(now), header(NAME));
+        for row in self.select(rows(before, now, self.vms)) {
+            text.push_str(&line(&row, NAME));
+            text.push('\n');
+        }
+        text
+    }
+}
+
+fn summary(now: &Status) -> String {
+    let idle = now.pcpus.iter().filter(|cpu| cpu.idle).count();
+    let vcpus: usize = now.vms.iter().map(|vm| vm.vcpus.len()).sum();
+    let paired = now.vms.iter().flat_map(|vm| &vm.vcpus).filter(|vcpu| vcpu.paired).count();
+    format!(
+        "entrain {}: {} pCPUs ({idle} idle), {} VMs, {vcpus} vCPUs ({paired} paired), up {} s",
+        now.mode,
+        now.pcpus.len(),
+        now.vms.len(),
+        now.uptime_ns / 1_000_000_000,
+    )
+}
+
+fn header(name: usize) -> String {
+    format!(
+        "{:<name$} {:>4} {:<9} {:>4} {:>5} {:>5} {:>5} {:>6} {:>6} {:<4} {:<9}",
+        "VM", "vCPU", "STATE", "PCPU", "%RUN", "%RDY", "%STL", "PRE/s", "CS/s", "INST", "LINK"
+    )
+}
+
+fn line(row: &Row, name: usize) -> String {
+    let number = |value: Option<u32>| value.map_or("-".to_owned(), |value| value.to_string());
+    let vm: String = row.vm.chars().take(name).collect();
+    let instant = match row.instant {
+        Some(true) => "yes",
+        Some(false) => "no",
+        None => "-",
+    };
+    format!(
+        "{vm:<name$} {:>4} {:<9} {:>4} {:>5.1} {:>5.1} {:>5.1} {:>6} {:>6} {instant:<4} {:<9}",
+        number(row.vcpu),
+        row.state,
+        number(row.pcpu),
+        row.run,
+        row.ready,
+        row.steal,
+        per_second(row.preemptions),
+        row.critical.map_or("-".to_owned(), per_second),
+        row.link,
+    )
+}
+
+/// At most 6 characters.
+fn per_second(value: f64) -> String {
+    if value < 99_999.5 { format!("{value:.0}") } else { format!("{:.0}k", value / 1000.0) }
+}
+
+fn style(row: &Row) -> Style {
+    match row.state.as_str() {
+        "preempted" => Style::new().fg(Color::Yellow),
+        "halted" => Style::new().add_modifier(Modifier::DIM),
+        _ => Style::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::top::rows::tests::status;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    fn screen(view: &mut View, width: u16) -> Vec<String> {
+        let before = status(0, &[("web", &[(0, 0, 0), (0, 0, 0)])]);
+        let now = status(1_000_000_000, &[("web", &[(900_000_000, 100_000_000, 250_000), (5, 0, 0)])]);
+        let mut terminal = Terminal::new(TestBackend::new(width, 24)).unwrap();
+        terminal.draw(|frame| view.draw(frame, &before, &now)).unwrap();
+        let buffer = terminal.backend().buffer().clone();
+        (0..24).map(|y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>()).collect()
+    }
+
+    #[test]
+    fn eighty_columns_hold_every_column() {
+        let screen = screen(&mut View::new(Order::Vm, String::new(), false), 80);
+        assert!(screen[1].contains("INST LINK"), "{}", screen[1]);
+        assert!(
+            screen[2].starts_with("web             0 running      1  90.0  10.0  10.0   250k   125k yes  paired"),
+            "{}",
+            screen[2]
+        );
+        assert!(screen[23].contains("q quit"));
+    }
+
+    #[test]
+    fn keys_do_what_the_help_says() {
+        let mut view = View::new(Order::Vm, String::new(), false);
+        view.key(KeyCode::Char('?'));
+        assert!(screen(&mut view, 80)[2].contains("what the VMM was told"));
+        assert!(!view.key(KeyCode::Char('q')), "closes the help");
+        for key in "/nothing".chars() {
+            view.key(KeyCode::Char(key));
+        }
+        assert!(screen(&mut view, 80)[23].contains("filter: nothing_"));
+        view.key(KeyCode::Enter);
+        assert!(screen(&mut view, 80)[2].contains("No line matches"));
+        assert!(view.key(KeyCode::Char('q')));
+    }
+
+    #[test]
+    fn the_help_fits_on_a_small_terminal() {
+        assert!(HELP.lines().count() <= 21);
+        assert!(HELP.lines().all(|line| line.chars().count() <= 80));
+    }
+}
