@@ -57,6 +57,7 @@ impl Machine {
         machine.await_start(Target::Host)?;
         machine.tell_up(Target::Host, begun);
         progress.step(&format!("booting {} guests", spec.guests.len()));
+        // All at once: in turn took as much CPU time and longer (docs/lab.md, boot times).
         let starts: Vec<_> = spec.guests.iter().map(|g| machine.begin_guest(g)).collect::<Result<_>>()?;
         for (guest, start) in starts {
             start.done("starting a guest's QEMU", GUEST_BOOT * PATIENCE)?;
