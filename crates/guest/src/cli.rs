@@ -7,12 +7,15 @@ use clap::{Args, ValueEnum};
 
 use crate::agent::{self, RegisterOnly};
 use crate::error::GuestError;
+use crate::forge::{self, Lie};
 use crate::lock::Lock;
 use crate::pages::Pages;
 use crate::schedule::Schedule;
 use crate::selftest::Selftest;
 use crate::status;
 use crate::system::System;
+use crate::vcpud::Vcpud;
+use crate::vcpud::backend::Backend;
 
 /// Tells the host about this guest, and this guest about its host
 #[derive(Debug, Args)]
@@ -24,6 +27,10 @@ pub struct GuestArgs {
     /// With --mode schedule: keep all vCPUs in use, whatever the host entitles this guest to
     #[arg(long)]
     no_park: bool,
+
+    /// With --mode vcpud: how; cpuset where the system has it, else hotplug
+    #[arg(long, value_enum)]
+    park_by: Option<Backend>,
 
     /// End the agent that runs, or take back what one that was killed left behind
     #[arg(long, conflicts_with = "status")]
@@ -48,6 +55,14 @@ pub struct GuestArgs {
     /// The vCPU that the self-test hammers
     #[arg(long, hide = true, default_value_t = 0)]
     selftest_vcpu: u32,
+
+    /// Write lies into the pages of the agent that runs, to see that the host bears them
+    #[arg(long, hide = true, value_enum, conflicts_with_all = ["release", "status"])]
+    forge: Option<Lie>,
+
+    /// For so long
+    #[arg(long, hide = true, default_value_t = 5, value_name = "SECONDS")]
+    forge_seconds: u64,
 }
 
 /// What the agent does.
@@ -57,6 +72,8 @@ enum Mode {
     Register,
     /// Schedule this guest's tasks by what the host publishes (sched_ext), and park vCPUs that the host has no CPU for
     Schedule,
+    /// Leave the guest's scheduler as it is, and take vCPUs out of use that the host has no CPU for
+    Vcpud,
 }
 
 /// Runs the command.
@@ -70,6 +87,11 @@ pub fn run(args: GuestArgs) -> anyhow::Result<ExitCode> {
     if args.release {
         return release(&system);
     }
+    if let Some(lie) = args.forge {
+        let pages = Pages::open(&system.bpffs()?, true)?.ok_or(GuestError::NothingRegistered)?;
+        forge::forge(&pages, lie, Duration::from_secs(args.forge_seconds))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if let Some(seconds) = args.selftest {
         let mut test = Selftest::new(args.selftest_vcpu, Duration::from_secs(seconds), Duration::from_secs(30));
         agent::run(&system, args.anywhere, &mut test)?;
@@ -79,6 +101,7 @@ pub fn run(args: GuestArgs) -> anyhow::Result<ExitCode> {
     match args.mode {
         Mode::Register => agent::run(&system, args.anywhere, &mut RegisterOnly)?,
         Mode::Schedule => agent::run(&system, args.anywhere, &mut Schedule::new(&system, !args.no_park)?)?,
+        Mode::Vcpud => agent::run(&system, args.anywhere, &mut Vcpud::new(&system, args.park_by))?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -62,6 +62,9 @@ pub enum GuestError {
          use --mode vcpud, or --mode register, which leave the scheduler alone"
     )]
     NoSchedExt,
+    /// No cpuset controller.
+    #[error("/sys/fs/cgroup has no cpuset controller: mount cgroup v2 there, or use --park-by hotplug")]
+    NoCpuset,
     /// The kernel took the scheduler down.
     #[error("the kernel took the scheduler down: {0}; all tasks are back on the kernel's own scheduler")]
     SchedulerLeft(String),

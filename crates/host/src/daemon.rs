@@ -23,7 +23,7 @@ use crate::fleet::Fleet;
 use crate::interface::{EVENT_DOORBELL, Event, from_bytes};
 use crate::programs::Programs;
 use crate::status::{Answer, Status, Work, serve};
-use crate::{cpus, notify, snapshot};
+use crate::{cpus, entitlement, notify, snapshot};
 
 /// Heartbeat of the host in the page (`ENTRAIN_HOST_BEAT_NS`).
 const TICK: Duration = Duration::from_millis(100);
@@ -225,6 +225,7 @@ impl Daemon {
     ) -> Result<(), HostError> {
         let mut next_tick = Instant::now();
         let mut next_discovery = next_tick;
+        let mut next_share = next_tick;
         while !stop.load(Ordering::Relaxed) {
             let now = Instant::now();
             if now >= next_tick {
@@ -241,7 +242,11 @@ impl Daemon {
                 self.discover()?;
                 next_discovery = Instant::now() + DISCOVERY;
             }
-            wait(next_tick, wake.as_fd(), ring);
+            if now >= next_share {
+                self.fleet.borrow_mut().share_cpus()?;
+                next_share = Instant::now() + entitlement::PERIOD;
+            }
+            wait(next_tick.min(next_share), wake.as_fd(), ring);
             // Errors here are those of our own callback, which has none.
             let _ = ring.consume();
             let mut drain = [0; 64];

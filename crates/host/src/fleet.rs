@@ -1,14 +1,14 @@
 //! All VMs of this host: who is there, and the pairing of each.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use entrain_bpf::Error;
 use tracing::{debug, info, warn};
 
 use crate::discover::{FoundVm, group};
-use crate::entitlement::{Claim, entitlements};
+use crate::entitlement::{Claim, Shares, weight};
 use crate::interface::{self, GONE_HEADER, GONE_LINK, GONE_WORD, HOST_VCPUS, HOST_VMS};
 use crate::memory::{MemorySlot, ProcessMemory};
 use crate::pair::{self, Paired};
@@ -51,6 +51,7 @@ pub(crate) struct Fleet {
     vcpu_numbers: Numbers,
     vm_numbers: Numbers,
     full: bool,
+    shares: Shares,
 }
 
 impl Fleet {
@@ -62,6 +63,7 @@ impl Fleet {
             vcpu_numbers: Numbers::new(HOST_VCPUS),
             vm_numbers: Numbers::new(HOST_VMS),
             full: false,
+            shares: Shares::new(Instant::now()),
         }
     }
 
@@ -82,7 +84,9 @@ impl Fleet {
         for (kvm, now) in found {
             self.update_vm(kvm, now)?;
         }
-        self.share_cpus();
+        for vm in self.vms.values_mut() {
+            vm.weight = weight(&self.proc, Path::new("/sys/fs/cgroup"), vm.found.tgid);
+        }
         Ok(())
     }
 
@@ -192,11 +196,34 @@ impl Fleet {
         }
     }
 
-    /// Plain shares, for now: what each VM can have of the pCPUs that are online.
-    fn share_cpus(&mut self) {
+    /// Tells each VM what it can have of the pCPUs that are online now. Every [`crate::entitlement::PERIOD`] while
+    /// there are VMs to share between: then this is also what keeps the guests' words fresh.
+    pub(crate) fn share_cpus(&mut self) -> Result<(), Error> {
+        if self.vms.is_empty() {
+            return Ok(());
+        }
+        self.programs.tick_pages(self.vcpu_numbers.end())?;
         let pcpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-        let claims: Vec<Claim> = self.vms.values().map(|vm| Claim { vcpus: vm.vcpus.len() as u32 }).collect();
-        for (vm, share) in self.vms.values_mut().zip(entitlements(pcpus, &claims)) {
+        let now = monotonic_ns();
+        let claims: Vec<Claim> = self
+            .vms
+            .iter()
+            .map(|(&kvm, vm)| {
+                let entries = vm.vcpus.iter().map(|(id, vcpu)| (*id, self.programs.vcpus.get(vcpu.index as usize)));
+                let mut claim = Claim { vm: kvm, vcpus: vm.vcpus.len() as u32, weight: vm.weight, busy: 0, wants: 0 };
+                for (id, entry) in entries {
+                    claim.busy += busy_ns(&entry, now);
+                    // vCPU 0 speaks for the guest; without guest words it says 0.
+                    if id == 0 && vm.channel == Channel::Paired {
+                        claim.wants = entry.wants.min(u64::from(claim.vcpus)) as u32;
+                    }
+                }
+                claim
+            })
+            .collect();
+        let mut changed = false;
+        for (vm, share) in self.vms.values_mut().zip(self.shares.update(Instant::now(), pcpus, &claims)) {
+            changed |= vm.entitlement != share;
             vm.entitlement = share;
             for vcpu in vm.vcpus.values() {
                 let entry = self.programs.vcpus.at(vcpu.index as usize);
@@ -204,6 +231,10 @@ impl Fleet {
                 unsafe { (&raw mut (*entry).entitlement).write_volatile(share) };
             }
         }
+        if changed {
+            self.programs.tick_pages(self.vcpu_numbers.end())?;
+        }
+        Ok(())
     }
 
     /// Looks for agents and pairs with those that offer, for at most `budget`.
@@ -289,6 +320,23 @@ impl Fleet {
         let pages = self.vms.values_mut().flat_map(release_all).collect();
         pair::release(&self.programs, pages)
     }
+}
+
+/// Time that a vCPU ran or waited for a pCPU, the present state included, ns.
+fn busy_ns(entry: &interface::Vcpu, now: u64) -> u64 {
+    use entrain_channel::word::Vcpu;
+    let present = if entry.state == Vcpu::Running as u32 || entry.state == Vcpu::Preempted as u32 {
+        now.saturating_sub(entry.since)
+    } else {
+        0
+    };
+    entry.run_ns + entry.ready_ns + present
+}
+
+/// The clock of BPF's times.
+fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// Takes all pairings out of a VM.

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 use std::mem::MaybeUninit;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use entrain_bpf::{ArrayView, Error, Features, Step};
@@ -67,6 +67,22 @@ impl Programs {
         Ok(Self { discover, observe, links: Vec::new(), has_levels: features.freq_scale, vcpus, vms, pcpus })
     }
 
+    /// The maps of bpf/channel.h, for the scheduler's programs to share. One that can't be copied is left out: the
+    /// scheduler then knows less of its guests.
+    pub(crate) fn channel_maps(&self) -> Vec<(&'static str, OwnedFd)> {
+        let maps = &self.observe.maps;
+        [
+            ("vcpu_refs", maps.vcpu_refs.as_fd()),
+            ("pairings", maps.pairings.as_fd()),
+            ("vcpus", maps.vcpus.as_fd()),
+            ("vms", maps.vms.as_fd()),
+            ("vcpu_threads", maps.vcpu_threads.as_fd()),
+        ]
+        .into_iter()
+        .filter_map(|(name, fd)| Some((name, fd.try_clone_to_owned().ok()?)))
+        .collect()
+    }
+
     /// Starts watching.
     pub(crate) fn attach(&mut self, features: &Features) -> Result<(), Error> {
         let progs = &self.observe.progs;
@@ -127,6 +143,11 @@ impl Programs {
             let pcpus = self.pcpus.entries() as u32;
             run(&self.observe.progs.levels, "levels", &mut TickArgs { entries: pcpus, ..TickArgs::default() })?;
         }
+        self.tick_pages(entries)
+    }
+
+    /// The part of the tick that is about pages.
+    pub(crate) fn tick_pages(&self, entries: u32) -> Result<TickArgs, Error> {
         let mut args = TickArgs { entries, ..TickArgs::default() };
         run(&self.observe.progs.tick, "tick", &mut args)?;
         Ok(args)

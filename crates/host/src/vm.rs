@@ -77,6 +77,8 @@ pub(crate) struct Vm {
     /// Switches of its vCPUs at that time.
     pub(crate) ran: u64,
     pub(crate) entitlement: u32,
+    /// Of its cgroup.
+    pub(crate) weight: u64,
     said: HashSet<String>,
 }
 
@@ -93,6 +95,7 @@ impl Vm {
             beat: (0, Instant::now()),
             ran: 0,
             entitlement: 0,
+            weight: 100,
             said: HashSet::new(),
         }
     }

@@ -111,24 +111,19 @@ ENTRAIN_POLICY entrain_u64 entitle_entitlement(const struct entitle_vm *vms, ent
 }
 
 /*
- * A VM's demand from one period to the next: more counts at once, less by half a period's worth at a time, so that a
- * guest that blocks for a moment does not make its neighbours grow. `runnable` is the time that its vCPUs ran or waited
- * for a pCPU in the period, ns; `wants` is what a cooperating guest says that it could use, in vCPUs, 0 for others: a
- * parked guest has less runnable vCPUs than it could use.
+ * A VM's demand in a period. `runnable` is the time that its vCPUs ran or waited for a pCPU in it, ns; `wants` is what
+ * a cooperating guest says that it could use now, in vCPUs, 0 for others: a parked guest has less runnable vCPUs than
+ * it could use. There is no memory of earlier periods: a neighbour is to grow within 10 ms, and the guests have
+ * hysteresis.
  */
-ENTRAIN_POLICY entrain_u64 entitle_demand(entrain_u64 last, entrain_u64 runnable, entrain_u64 period, entrain_u32 wants)
+ENTRAIN_POLICY entrain_u64 entitle_demand(entrain_u64 runnable, entrain_u64 period, entrain_u32 wants)
 {
-	entrain_u64 now = 0;
+	entrain_u64 demand = 0;
 
 	if (period && runnable < (1ULL << 50))
-		now = runnable * 1024 / period;
-	if (now < (entrain_u64)wants * 1024)
-		now = (entrain_u64)wants * 1024;
-	if (now > ENTITLE_DEMAND_MAX)
-		now = ENTITLE_DEMAND_MAX;
-	if (last > ENTITLE_DEMAND_MAX)
-		last = ENTITLE_DEMAND_MAX;
-	return now >= last ? now : (now + last) / 2;
+		demand = runnable * 1024 / period;
+	demand = entrain_max(demand, (entrain_u64)wants * 1024);
+	return entrain_min(demand, ENTITLE_DEMAND_MAX);
 }
 
 #endif /* ENTRAIN_ENTITLE_H */

@@ -42,7 +42,7 @@ mod ffi {
         pub(super) unsafe fn entitle_n_prepare(vms: *mut Vm, nr: u32);
         pub(super) unsafe fn entitle_n_share(vms: *const Vm, nr: u32, own: u32, demand: u64, capacity: u64) -> u64;
         pub(super) unsafe fn entitle_n_entitlement(vms: *const Vm, nr: u32, own: u32, capacity: u64) -> u64;
-        pub(super) safe fn entitle_n_demand(last: u64, runnable: u64, period: u64, wants: u32) -> u64;
+        pub(super) safe fn entitle_n_demand(runnable: u64, period: u64, wants: u32) -> u64;
     }
 }
 
@@ -70,10 +70,10 @@ pub fn entitle(vms: &[Vm], capacity: u64) -> Vec<Entitlement> {
     answers
 }
 
-/// A VM's demand after a period, in 1/1024 pCPU, from the last one and what happened in it.
+/// A VM's demand in a period, in 1/1024 pCPU.
 ///
 /// `runnable`: ns that its vCPUs ran or waited for a pCPU; `period`: ns; `wants`: vCPUs that a cooperating guest asks
 /// for, 0 for others.
-pub fn demand(last: u64, runnable: u64, period: u64, wants: u32) -> u64 {
-    ffi::entitle_n_demand(last, runnable, period, wants)
+pub fn demand(runnable: u64, period: u64, wants: u32) -> u64 {
+    ffi::entitle_n_demand(runnable, period, wants)
 }

@@ -26,7 +26,7 @@ static __always_inline struct entrain_page *page_of(__s32 cpu)
 {
 	__u32 key = cpu;
 
-	return bpf_map_lookup_elem(&pages, &key);
+	return bpf_map_lookup_elem(&entrain_pages, &key);
 }
 
 /* Looks whether the host is there; by the controller, for all. Page 0 speaks for the host as a whole. */

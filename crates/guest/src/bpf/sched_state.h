@@ -76,14 +76,14 @@ struct {
 	__type(value, struct task_ctx);
 } sched_tasks SEC(".maps");
 
-/* The agent's pages: its map is put in place of this one before loading. */
+/* The agent's pages: its map takes the place of this one before loading, and must have the same name. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct entrain_page);
-} pages SEC(".maps");
+} entrain_pages SEC(".maps");
 
 const volatile __u32 nr_vcpus = 1;
 const volatile __u32 nr_online = 1;

@@ -79,7 +79,10 @@ impl<'object> Scheduler<'object> {
             vcpu.offline = u64::from(!options.online.contains(&number));
             vcpu.parked = vcpu.offline;
         }
-        open.maps.pages.reuse_fd(pages).map_err(GuestError::bpf("the agent's pages do not suit the scheduler"))?;
+        open.maps
+            .entrain_pages
+            .reuse_fd(pages)
+            .map_err(GuestError::bpf("the agent's pages do not suit the scheduler"))?;
         let mut skel = open.load().map_err(GuestError::bpf("the kernel refused the scheduler's programs"))?;
         let link = skel
             .maps

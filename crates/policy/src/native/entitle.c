@@ -27,7 +27,7 @@ uint64_t entitle_n_entitlement(const struct entitle_vm *vms, uint32_t nr, uint32
 	return entitle_entitlement(vms, nr, self, capacity);
 }
 
-uint64_t entitle_n_demand(uint64_t last, uint64_t runnable, uint64_t period, uint32_t wants)
+uint64_t entitle_n_demand(uint64_t runnable, uint64_t period, uint32_t wants)
 {
-	return entitle_demand(last, runnable, period, wants);
+	return entitle_demand(runnable, period, wants);
 }

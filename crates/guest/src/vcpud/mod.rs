@@ -1,0 +1,265 @@
+//! vcpud without sched_ext: `entrain guest --mode vcpud`. The controller of `guest_vcpud.h` decides how many CPUs are
+//! kept, by the host's entitlement or by steal time; a cpuset partition or hotplug takes the others out of use.
+
+pub mod backend;
+pub mod readings;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use entrain_channel::page::{MAX_VCPUS, Page};
+use entrain_channel::word::{Link, LinkState, Seed};
+use entrain_policy::guest;
+
+use crate::agent::Companion;
+use crate::error::{GuestError, Result};
+use crate::pages::Pages;
+use crate::system::System;
+use backend::{Backend, Parking, parkable};
+use readings::CpuTime;
+
+/// Between looks at the host's words: a guest is to have its CPUs back within 10 ms.
+const STEP: Duration = Duration::from_millis(4);
+/// Between looks at /proc/stat while the host says nothing: its unit is 10 ms, so that less says little.
+const STEAL_STEP: Duration = Duration::from_millis(100);
+/// Between walks over all threads for pinned ones.
+const PINNED_STEP: Duration = Duration::from_secs(1);
+
+/// The controller in a thread of its own, beside the registration.
+pub struct Vcpud {
+    root: PathBuf,
+    system: System,
+    backend: Option<Backend>,
+    end: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<()>>>,
+}
+
+impl Vcpud {
+    /// For this machine.
+    pub fn new(system: &System, backend: Option<Backend>) -> Vcpud {
+        Vcpud {
+            root: PathBuf::from("/"),
+            system: system.clone(),
+            backend,
+            end: Arc::new(AtomicBool::new(false)),
+            thread: None,
+        }
+    }
+
+    fn join(&mut self) -> Result<()> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        thread.join().unwrap_or_else(|_| Err(GuestError::SelfCheck("the controller panicked".into())))
+    }
+}
+
+impl Companion for Vcpud {
+    fn start(&mut self, _pages: &Pages) -> Result<()> {
+        let bpffs = self.system.bpffs()?;
+        let parking = Parking::new(&self.root, &self.system.run_folder()?, self.backend)?;
+        let cpus = self.system.online_cpus()?;
+        tracing::info!("parking by {:?} among {} CPUs", parking.backend(), cpus.len());
+        let (root, end) = (self.root.clone(), self.end.clone());
+        self.thread = Some(std::thread::spawn(move || {
+            let pages = Pages::open(&bpffs, false)?.ok_or(GuestError::NothingRegistered)?;
+            let mut controller = Controller::new(root, parking, cpus);
+            let mut heard = guest::Heartbeat::default();
+            while !end.load(Ordering::Relaxed) {
+                let host = Host::read(pages.page(0), &mut heard, controller.started);
+                controller.step(host)?;
+                std::thread::sleep(STEP);
+            }
+            Ok(())
+        }));
+        Ok(())
+    }
+
+    fn beat(&mut self, _pages: &Pages) -> Result<bool> {
+        if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
+            return self.join().map(|()| true);
+        }
+        Ok(false)
+    }
+
+    fn stop(&mut self) {
+        self.end.store(true, Ordering::Relaxed);
+        if let Err(error) = self.join() {
+            tracing::error!("{error}");
+        }
+    }
+}
+
+/// What the host says: its entitlement for this guest in 1/1024 pCPU, or nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Host {
+    entitlement: Option<u64>,
+}
+
+impl Host {
+    fn read(page: &Page, heard: &mut guest::Heartbeat, started: Instant) -> Host {
+        let silent = Host { entitlement: None };
+        let paired =
+            Link::from_raw(page.link.link.load(Ordering::Acquire)).is_some_and(|l| l.state == LinkState::Paired);
+        let Some(seed) = Seed::from_raw(page.link.seed.load(Ordering::Acquire)).filter(|_| paired) else {
+            return silent;
+        };
+        let read = |word: &std::sync::atomic::AtomicU64| seed.unpack(word.load(Ordering::Acquire));
+        let now = started.elapsed().as_nanos() as u64 + 1;
+        if !guest::host_alive(heard, read(&page.host_slow.heartbeat), now) {
+            return silent;
+        }
+        let (features, entitlement) = (read(&page.host_slow.features), read(&page.host_slow.entitlement));
+        Host { entitlement: guest::entitlement(features, entitlement, MAX_VCPUS as u32) }
+    }
+}
+
+/// Reads, decides, parks.
+struct Controller {
+    root: PathBuf,
+    parking: Parking,
+    /// CPUs that were online at the start, in the order in which they are kept.
+    cpus: Vec<u32>,
+    parkable: BTreeSet<u32>,
+    vcpud: guest::Vcpud,
+    started: Instant,
+    times: BTreeMap<u32, CpuTime>,
+    times_at: Option<Instant>,
+    pinned: BTreeSet<u32>,
+    pinned_at: Option<Instant>,
+}
+
+impl Controller {
+    fn new(root: PathBuf, parking: Parking, cpus: Vec<u32>) -> Controller {
+        let parkable = parkable(&root, parking.backend(), &cpus);
+        Controller {
+            root,
+            parking,
+            cpus,
+            parkable,
+            vcpud: guest::Vcpud::default(),
+            started: Instant::now(),
+            times: BTreeMap::new(),
+            times_at: None,
+            pinned: BTreeSet::new(),
+            pinned_at: None,
+        }
+    }
+
+    fn step(&mut self, host: Host) -> Result<()> {
+        let now = Instant::now();
+        if self.pinned_at.is_none_or(|at| now - at >= PINNED_STEP) {
+            // Read while everything is in use or not: a partition does not change what a thread asked for.
+            self.pinned = readings::pinned_cpus(&self.root);
+            self.pinned_at = Some(now);
+        }
+        let mut spent = CpuTime::default();
+        if host.entitlement.is_none() {
+            if self.times_at.is_some_and(|at| now - at < STEAL_STEP) {
+                return Ok(());
+            }
+            spent = self.spent()?;
+            self.times_at = Some(now);
+        }
+        let kept = self.decide(host, spent, now)?;
+        let parked = self.cpus.iter().filter(|cpu| !kept.contains(cpu)).copied().collect();
+        if parked != *self.parking.parked() {
+            self.parking.park(&parked)?;
+            tracing::info!("{} of {} CPUs in use", kept.len(), self.cpus.len());
+        }
+        Ok(())
+    }
+
+    /// CPU time since the last call, of all CPUs.
+    fn spent(&mut self) -> Result<CpuTime> {
+        let mut spent = CpuTime::default();
+        for (cpu, time) in readings::cpu_times(&self.root)? {
+            // A CPU that was offline starts anew.
+            let last = self.times.insert(cpu, time).unwrap_or(time);
+            spent.ran += time.ran.saturating_sub(last.ran);
+            spent.stolen += time.stolen.saturating_sub(last.stolen);
+        }
+        Ok(spent)
+    }
+
+    fn decide(&mut self, host: Host, spent: CpuTime, now: Instant) -> Result<BTreeSet<u32>> {
+        let fixed: Vec<bool> =
+            self.cpus.iter().map(|cpu| self.pinned.contains(cpu) || !self.parkable.contains(cpu)).collect();
+        let keep = self.vcpud.step(&guest::VcpudInput {
+            now: (now - self.started).as_nanos() as u64 + 1,
+            nr_vcpus: self.cpus.len() as u32,
+            floor: fixed.iter().filter(|&&fixed| fixed).count() as u32,
+            wants: readings::runnable(&self.root)?,
+            entitlement: host.entitlement.map_or(-1, |entitlement| entitlement as i64),
+            ran: spent.ran,
+            stolen: spent.stolen,
+        });
+        let kept = guest::vcpud_kept(&fixed, keep);
+        Ok(self.cpus.iter().zip(kept).filter(|(_, kept)| *kept).map(|(cpu, _)| *cpu).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::path::Path;
+
+    fn machine() -> tempfile::TempDir {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let file = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().expect("inside the root")).expect("a folder");
+            fs::write(path, text).expect("a file");
+        };
+        for cpu in 1..4 {
+            file(&format!("sys/devices/system/cpu/cpu{cpu}/online"), "1");
+        }
+        file("proc/loadavg", "1 1 1 9/99 1\n");
+        file("proc/stat", "cpu0 0 0 0 0 0 0 0 0\n");
+        fs::create_dir_all(root.path().join("run")).expect("a folder");
+        root
+    }
+
+    fn online(root: &Path) -> usize {
+        let file = |cpu: u32| fs::read_to_string(root.join(format!("sys/devices/system/cpu/cpu{cpu}/online")));
+        1 + (1..4).filter(|&cpu| file(cpu).is_ok_and(|text| text == "1")).count()
+    }
+
+    #[test]
+    fn it_shrinks_to_the_entitlement_and_grows_back_with_it() {
+        let root = machine();
+        let parking = Parking::new(root.path(), &root.path().join("run"), None).expect("hotplug");
+        let mut controller = Controller::new(root.path().to_owned(), parking, vec![0, 1, 2, 3]);
+        let mut last = |entitlement, steps| {
+            for _ in 0..steps {
+                controller.step(Host { entitlement: Some(entitlement) }).expect("a step");
+                std::thread::sleep(STEP);
+            }
+            online(root.path())
+        };
+        assert_eq!(last(1024, 8), 1);
+        assert_eq!(last(4096, 1), 4, "at the first step");
+        assert_eq!(last(2048, 8), 2);
+        drop(controller);
+        assert_eq!(online(root.path()), 4);
+    }
+
+    #[test]
+    fn a_pinned_thread_keeps_its_cpu() {
+        let root = machine();
+        let status = root.path().join("proc/77/task/77");
+        fs::create_dir_all(&status).expect("a folder");
+        fs::write(status.join("status"), "VmSize:\t1 kB\nCpus_allowed_list:\t3\n").expect("a file");
+        let parking = Parking::new(root.path(), &root.path().join("run"), None).expect("hotplug");
+        let mut controller = Controller::new(root.path().to_owned(), parking, vec![0, 1, 2, 3]);
+        for _ in 0..8 {
+            controller.step(Host { entitlement: Some(1024) }).expect("a step");
+            std::thread::sleep(STEP);
+        }
+        // cpu0 has no switch, cpu3 has the thread.
+        assert_eq!(*controller.parking.parked(), BTreeSet::from([1, 2]));
+    }
+}
