@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use entrain_channel::page::feature;
 
 use crate::daemon::{ObserveOnly, Options, run as run_daemon};
+use crate::schedule::{self, companion::Schedule};
 
 /// Where the lock and the status socket are.
 pub(crate) const RUN_DIR: &str = "/run/entrain";
@@ -16,6 +17,8 @@ pub(crate) const RUN_DIR: &str = "/run/entrain";
 pub enum Mode {
     /// Finds VMs, pairs with their guests, publishes to them; leaves the host's scheduler alone
     Observe,
+    /// The same, and schedules the host (sched_ext): all its ordinary tasks, with regard to what its vCPUs are doing
+    Schedule,
 }
 
 /// Finds this host's VMs, pairs with their guests and publishes to them.
@@ -30,6 +33,14 @@ pub struct HostArgs {
     /// Take part in the self-test of the channel (experiments `channel` and `lifecycle`)
     #[arg(long, hide = true)]
     pub selftest: bool,
+    /// Mode `schedule`: set a tunable, for measurement (NAME=VALUE; crates/host/src/bpf/sched_state.h lists them)
+    #[arg(long, hide = true, value_parser = tunable, value_name = "NAME=VALUE")]
+    pub tune: Vec<(String, String)>,
+}
+
+fn tunable(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("give NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 /// Runs the daemon until a signal ends it.
@@ -38,6 +49,10 @@ pub fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
     let extra = if args.selftest { feature::SELFTEST } else { 0 };
     match args.mode {
         Mode::Observe => run_daemon(&options, extra, |_| Ok(Box::new(ObserveOnly)))?,
+        Mode::Schedule => run_daemon(&options, extra | feature::HOST_SCHED, |programs| {
+            let schedule = schedule::Options { tune: args.tune, ..Default::default() };
+            Ok(Box::new(Schedule::start(schedule, programs)?))
+        })?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -4,8 +4,7 @@
 #define ENTRAIN_SCHED_GUEST_H
 
 #include "sched_state.h"
-
-#define PF_KTHREAD 0x00200000
+#include "channel.h"
 
 /* arm64: the mode field and the interrupt mask of the guest's saved pstate. */
 #define PSTATE_MODE_MASK 0xfULL
@@ -80,13 +79,25 @@ static __always_inline __u32 kvm_level(__u64 vcpu)
 
 /*
  * enum entrain_critical of a vCPU thread that runs on this CPU or is being taken off it: the guest's preempt count where
- * the channel reaches it, else what KVM last saw.
+ * the channel reaches it, else what KVM last saw. Interrupts masked count beside a preempt count of 0, too: a sibling may
+ * wait for the answer to its interrupt.
  */
-static __always_inline __u32 channel_critical(struct task_struct *p, __u64 vcpu)
+static __always_inline __u32 channel_critical(struct task_struct *p, __u64 kvm_vcpu)
 {
-	if (!vcpu)
+	struct entrain_vcpu *vcpu;
+	__u32 level, count;
+
+	if (!kvm_vcpu)
 		return ENTRAIN_CRITICAL_UNKNOWN;
-	return kvm_level(vcpu);
+	level = kvm_level(kvm_vcpu);
+	if (level == ENTRAIN_CRITICAL_USER)
+		return level;
+	vcpu = entrain_vcpu_of(p);
+	if (!vcpu || !entrain_preempt_count(vcpu, entrain_pairing_of(p), &count))
+		return level;
+	if (count)
+		return ENTRAIN_CRITICAL_SECTION;
+	return level == ENTRAIN_CRITICAL_MASKED ? level : ENTRAIN_CRITICAL_FREE;
 }
 
 /* Notes that a thread is a vCPU the first time that it is seen inside KVM_RUN. */

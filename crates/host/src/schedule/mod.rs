@@ -4,6 +4,7 @@
 //! unloaded. It lives as long as [`Scheduler`] does: when the daemon dies, however it dies, the kernel takes its tasks
 //! back, since nothing but the daemon's file descriptor holds the scheduler.
 
+pub(crate) mod companion;
 mod guard;
 mod interface;
 mod topology;
@@ -11,7 +12,7 @@ mod tunables;
 
 use std::fs::File;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
@@ -59,6 +60,9 @@ pub enum ScheduleError {
     /// The topology could not be read.
     #[error("can't read which CPUs there are: {0}")]
     Topology(#[from] std::io::Error),
+    /// It was loaded, and ended by itself.
+    #[error("the scheduler ended (kind {}): {}", .0.kind, .0.why)]
+    Ended(Ended),
     /// The kernel refused the programs.
     #[error("the kernel refused the scheduler while {doing}: {error}")]
     Kernel {
@@ -83,17 +87,20 @@ pub struct Ended {
 }
 
 /// What is needed to start.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Options {
     /// Tunables to change, by name.
     pub tune: Vec<(String, String)>,
     /// `/sys`.
     pub sys: PathBuf,
+    /// Maps of the channel that the observing programs keep current, by name; without them the scheduler knows only what
+    /// KVM saw of its guests.
+    pub share: Vec<(&'static str, OwnedFd)>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { tune: Vec::new(), sys: "/sys".into() }
+        Self { tune: Vec::new(), sys: "/sys".into(), share: Vec::new() }
     }
 }
 
@@ -190,6 +197,13 @@ fn load(
     for (name, value) in &options.tune {
         tunables::set(rodata, name, value)?;
     }
+    for (name, fd) in &options.share {
+        for mut map in open.open_object_mut().maps_mut() {
+            if map.name() == *name {
+                map.reuse_fd(fd.as_fd()).map_err(kernel("sharing the channel's maps"))?;
+            }
+        }
+    }
     let skel = open.load().map_err(kernel("loading its programs"))?;
     for (cpu, llc) in topology.llc_of.iter().enumerate() {
         let key = (cpu as u32).to_ne_bytes();
@@ -211,7 +225,7 @@ fn complexity(object: &libbpf_rs::Object) -> Vec<Complexity> {
     object
         .progs()
         .filter_map(|program| {
-            let fd = std::os::fd::AsFd::as_fd(&program).as_raw_fd();
+            let fd = program.as_fd().as_raw_fd();
             let mut info = libbpf_sys::bpf_prog_info::default();
             let mut size = size_of_val(&info) as u32;
             // SAFETY: the kernel fills at most `size` bytes of `info`, which is plain data.

@@ -1,0 +1,48 @@
+//! The scheduler beside the observing daemon: mode `schedule`.
+
+use tracing::{info, warn};
+
+use super::{Options, ScheduleError, Scheduler};
+use crate::daemon::{Companion, HostError};
+use crate::programs::Programs;
+
+/// Ticks of the daemon (100 ms) between two lines in the log.
+const LOG_EVERY: u32 = 600;
+
+/// Mode `schedule`.
+pub(crate) struct Schedule {
+    scheduler: Scheduler,
+    ticks: u32,
+}
+
+impl Schedule {
+    /// Loads the scheduler; it shares the maps of the channel with the observing programs.
+    pub(crate) fn start(mut options: Options, programs: &Programs) -> Result<Self, HostError> {
+        options.share = programs.channel_maps();
+        let scheduler = Scheduler::start(&options)?;
+        info!("scheduling the host; the kernel's own scheduler takes over when this process ends");
+        Ok(Self { scheduler, ticks: 0 })
+    }
+}
+
+impl Companion for Schedule {
+    fn mode(&self) -> &'static str {
+        "schedule"
+    }
+
+    fn tick(&mut self) -> Result<(), HostError> {
+        if let Some(ended) = self.scheduler.ended() {
+            warn!("the scheduler ended; the kernel's own has taken over: {}", ended.why);
+            return Err(ScheduleError::Ended(ended).into());
+        }
+        self.ticks += 1;
+        if self.ticks.is_multiple_of(LOG_EVERY) {
+            let total = self.scheduler.total();
+            info!(
+                "{} switches, {} preemptions ({} in what may be a critical section), {} extensions, {} yields followed",
+                total.switches, total.preemptions, total.preemptions_held, total.extended, total.yields[0],
+            );
+        }
+        Ok(())
+    }
+}
