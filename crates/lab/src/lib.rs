@@ -23,4 +23,5 @@ pub mod report;
 pub mod run_cli;
 pub mod runner;
 pub mod scenario;
+pub mod selftest;
 pub mod stats;

@@ -184,6 +184,11 @@ impl Session {
         }
     }
 
+    /// Drops signals that wait to be read: those that we sent to our own process group.
+    pub(crate) fn forget_signals(&self) {
+        while self.take_signal().is_ok() {}
+    }
+
     fn take_signal(&self) -> Result<i32> {
         // SAFETY: signalfd_siginfo is plain data; all zeroes is a valid value.
         let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
@@ -216,7 +221,7 @@ fn signal_fd() -> io::Result<OwnedFd> {
             libc::sigaddset(&mut set, signal);
         }
         libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
-        match libc::signalfd(-1, &set, libc::SFD_CLOEXEC) {
+        match libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
             fd if fd >= 0 => Ok(OwnedFd::from_raw_fd(fd)),
             _ => Err(io::Error::last_os_error()),
         }

@@ -9,7 +9,7 @@ use std::path::Path;
 pub struct Vm {
     /// Name of KVM's folder: process id of the VMM and number of its descriptor. Unique while the VM lives.
     pub id: String,
-    /// Name of the VMM's process; the lab gives its guests' QEMUs the guests' names.
+    /// Name of the VMM's process.
     pub name: String,
     /// KVM's counters, sums over the vCPUs, as KVM names them. Which ones there are depends on the architecture.
     pub counters: Counters,

@@ -40,7 +40,11 @@ pub(crate) fn run(
     late: Late,
 ) -> Result<Option<Finished>> {
     let name = command.get_program().to_string_lossy().into_owned();
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let own_group = !leads_group();
+    if own_group {
+        command.process_group(0);
+    }
     // SAFETY: all of `prepare`'s calls are async-signal-safe and use no memory but its own.
     unsafe { command.pre_exec(prepare) };
     let child = command.spawn().map_err(|error| match error.kind() {
@@ -49,11 +53,11 @@ pub(crate) fn run(
         ),
         _ => anyhow!(error).context(format!("cannot start {name}")),
     })?;
-    let mut group = Group { child, name };
+    let mut group = Group { session, child, name, own_group };
     let stdout = reader(group.child.stdout.take().expect("it is piped"));
     let stderr = reader(group.child.stderr.take().expect("it is piped"));
     let start = now_ns();
-    let ended = group.wait(session, start + (seconds * 1e9) as u64)?;
+    let ended = group.wait(start + (seconds * 1e9) as u64)?;
     let ran = (now_ns() - start) as f64 / 1e9;
     let (reason, status) = match ended {
         Ended::Itself(status) => (Reason::Time, status),
@@ -106,16 +110,27 @@ enum Ended {
     Late,
 }
 
-/// The program and its children, a process group of their own.
-struct Group {
-    child: Child,
-    name: String,
+/// Are we the leader of our process group, as under the lab's agent or an interactive shell? Then the program stays
+/// in it, so that whoever kills the group kills the program's children too. Else a group of its own is needed: ours
+/// may hold the script that called us.
+fn leads_group() -> bool {
+    // SAFETY: both calls take no arguments and cannot fail.
+    unsafe { libc::getpgrp() == libc::getpid() }
 }
 
-impl Group {
-    fn wait(&mut self, session: &Session, deadline: u64) -> Result<Ended> {
+/// The program and its children.
+struct Group<'a> {
+    session: &'a Session,
+    child: Child,
+    name: String,
+    /// They have a process group of their own.
+    own_group: bool,
+}
+
+impl Group<'_> {
+    fn wait(&mut self, deadline: u64) -> Result<Ended> {
         let pidfd = pidfd(&self.child).with_context(|| format!("cannot watch {}", self.name))?;
-        if session.wait_for(pidfd.as_raw_fd(), deadline)?.is_some() {
+        if self.session.wait_for(pidfd.as_raw_fd(), deadline)?.is_some() {
             return Ok(Ended::Itself(self.child.wait()?));
         }
         if now_ns() >= deadline {
@@ -123,23 +138,32 @@ impl Group {
         }
         self.signal(libc::SIGINT);
         // A second signal while we wait ends our patience.
-        match session.wait_for(pidfd.as_raw_fd(), now_ns() + PATIENCE_NS)? {
+        match self.session.wait_for(pidfd.as_raw_fd(), now_ns() + PATIENCE_NS)? {
             Some(()) => Ok(Ended::Signal(self.child.wait()?)),
             None => bail!("{} did not end when it was interrupted and was killed", self.name),
         }
     }
 
     fn signal(&self, signal: libc::c_int) {
-        // SAFETY: kill takes plain numbers. The group is the child's own, and its number cannot have been given to
-        // another one while the child is not reaped or members of the group live.
-        unsafe { libc::kill(-(self.child.id() as libc::pid_t), signal) };
+        let group = if self.own_group { self.child.id() as libc::pid_t } else { 0 };
+        // SAFETY: kill takes plain numbers. In our own group the signal is one that we block and read ourselves. A group
+        // of the child's own keeps its number while the child is not reaped or members of it live.
+        unsafe { libc::kill(-group, signal) };
+        if !self.own_group {
+            self.session.forget_signals();
+        }
     }
 }
 
-impl Drop for Group {
+impl Drop for Group<'_> {
     fn drop(&mut self) {
         // The leader is perhaps reaped; what it left behind in its group must go with it.
-        self.signal(libc::SIGKILL);
+        if self.own_group {
+            self.signal(libc::SIGKILL);
+        } else {
+            self.signal(libc::SIGTERM);
+            let _ = self.child.kill();
+        }
         let _ = self.child.wait();
     }
 }
