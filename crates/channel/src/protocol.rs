@@ -227,7 +227,7 @@ impl<H: Copy> Snapshot<H> {
 pub enum HostView {
     /// The pairing stands.
     Paired,
-    /// The guest wants the page back: stop every writer, drop every pin and mapping, then [`Host::let_go`].
+    /// The guest wants the page back: stop every writer, [`Host::let_go`], drop every pin and mapping.
     Releasing,
     /// The page is no longer this pairing's: stop every writer, drop every pin and mapping, and write nothing more.
     Lost,
@@ -278,7 +278,7 @@ impl Host {
     }
 
     /// Tells the guest that the page is its own again, because it asked or because the host leaves. The caller has
-    /// stopped every writer and dropped every pin and mapping but this one.
+    /// stopped every writer, and drops its pins and mappings after this.
     pub fn let_go<S: Shared>(self, page: &S) {
         let released = self.link.with(LinkState::Released).raw();
         for state in [LinkState::Paired, LinkState::Releasing] {

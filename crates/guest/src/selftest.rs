@@ -47,6 +47,8 @@ pub struct Outcome {
     pub host: bool,
     /// Seconds of hammering.
     pub seconds: f64,
+    /// Seconds from the start of the agent to the host's release of the pages.
+    pub agent_seconds: f64,
     /// Round trips from guest to host and back.
     pub round_trips: u64,
     /// The shared word at the end.
@@ -67,8 +69,10 @@ pub struct Outcome {
 pub struct Selftest {
     vcpu: u32,
     time: Duration,
+    /// When the agent was started.
+    born: Instant,
     /// Without a host for so long, the test ends.
-    patience: Instant,
+    patience: Duration,
     storage: Box<MaybeUninit<OpenObject>>,
     started: Option<Instant>,
     level: u32,
@@ -81,7 +85,8 @@ impl Selftest {
         Self {
             vcpu,
             time,
-            patience: Instant::now() + patience,
+            born: Instant::now(),
+            patience,
             storage: Box::new(MaybeUninit::uninit()),
             started: None,
             level: 0,
@@ -126,7 +131,7 @@ impl Companion for Selftest {
     fn beat(&mut self, pages: &Pages) -> Result<bool> {
         let page = pages.page(self.vcpu as usize % pages.count());
         if !host_takes_part(page) {
-            return Ok(self.started.is_some() || Instant::now() > self.patience);
+            return Ok(self.started.is_some() || self.born.elapsed() > self.patience);
         }
         let started = *self.started.get_or_insert_with(Instant::now);
         if started.elapsed() >= self.time {
@@ -142,6 +147,7 @@ impl Companion for Selftest {
     fn after(&mut self, pages: &Pages) {
         let page = pages.page(self.vcpu as usize % pages.count());
         let outcome = &mut self.outcome;
+        outcome.agent_seconds = self.born.elapsed().as_secs_f64();
         outcome.shared = page.selftest.shared.load(Relaxed);
         outcome.guest_added = page.selftest_guest.added.load(Relaxed);
         outcome.host_added = page.selftest_host.added.load(Relaxed);

@@ -8,8 +8,12 @@ use crate::experiment::Better;
 use crate::machine::Arch;
 use crate::runner::{Reading, Rig};
 
+mod channel;
+mod lifecycle;
+mod product;
+
 /// All scenarios.
-static SCENARIOS: &[&dyn Scenario] = &[];
+static SCENARIOS: &[&dyn Scenario] = &[&channel::Channel, &lifecycle::Lifecycle];
 
 /// One measurement written in Rust.
 pub trait Scenario: Sync {

@@ -1,0 +1,116 @@
+//! The channel's self-test: BPF of both sides hammers one page. Nothing may be lost, no exit may be caused, and the host
+//! must read the guest's preempt count as it is.
+
+use std::time::Duration;
+
+use signal_hook::consts::SIGTERM;
+
+use super::product::{Service, await_served, guest_status, shell, unmet};
+use super::{Context, Samples, Scenario};
+use crate::experiment::Better::{Higher, Lower};
+use crate::machine::{Command, Target};
+use crate::runner::Rig;
+use crate::{LabError, Result};
+
+/// See the module.
+pub(super) struct Channel;
+
+impl Scenario for Channel {
+    fn name(&self) -> &'static str {
+        "channel"
+    }
+
+    fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
+        let guest = *context.guests.first().ok_or_else(|| LabError::Invalid("channel: no guest".into()))?;
+        let seconds = context.seconds.max(1.0);
+        let hog = hog(rig, seconds)?;
+        let baseline = exits_while(rig, seconds, || spin(rig, guest, seconds))?;
+        hog.stop()?;
+        samples.push("exits_baseline", "1/s", Lower, baseline);
+
+        let daemon = Service::daemon(rig, true)?;
+        let hog = self::hog(rig, seconds + 20.0)?;
+        let hammered = hammer(rig, guest, seconds);
+        hog.stop()?;
+        let (outcome, exits) = hammered?;
+        let number = |key: &str| outcome[key].as_f64().unwrap_or(-1.0);
+        samples.push("lost", "1", Lower, number("lost").abs());
+        samples.push("added", "1", Higher, number("guest_added") + number("host_added"));
+        samples.push("round_trips", "1", Higher, number("round_trips"));
+        samples.push("preempt_samples", "1", Higher, number("samples"));
+        samples.push("preempt_matches", "%", Higher, 100.0 * number("matches") / number("samples").max(1.0));
+        samples.push("exits_channel", "1/s", Lower, exits);
+        samples.push("exits_ratio", "1", Lower, exits / baseline.max(1.0));
+
+        let share = in_critical_sections(rig, guest, seconds);
+        daemon.end(SIGTERM)?;
+        samples.push("preempted_in_cs", "%", Lower, share?);
+        Ok(())
+    }
+}
+
+/// Something else that wants the pCPUs, so that vCPUs are switched out in the middle of things.
+fn hog(rig: &dyn Rig, seconds: f64) -> Result<Service> {
+    let time = format!("{}", seconds + 30.0);
+    Service::start(rig, Target::Host, ["entrain-load", "spin", "--threads", "1", "--seconds", &time])
+}
+
+fn spin(rig: &dyn Rig, guest: usize, seconds: f64) -> Result<()> {
+    let line = format!("taskset 1 entrain-load spin --json --threads 1 --seconds {seconds}");
+    shell(rig, Target::Guest(guest), &line).map(drop)
+}
+
+/// The guests' VM exits per second while `work` runs for about so long.
+fn exits_while(rig: &dyn Rig, seconds: f64, work: impl FnOnce() -> Result<()>) -> Result<f64> {
+    let before = exits(rig)?;
+    work()?;
+    Ok((exits(rig)? - before) / seconds)
+}
+
+/// All VM exits until now, from KVM's own counters.
+fn exits(rig: &dyn Rig) -> Result<f64> {
+    let line = "mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug; \
+                cat /sys/kernel/debug/kvm/*-*/exits | awk '{ n += $1 } END { print n }'";
+    let text = shell(rig, Target::Host, line)?;
+    text.parse().map_err(|_| unmet(format!("KVM's count of exits is not a number: {text}")))
+}
+
+/// The self-test in the guest: its outcome, and the exits per second of hammering.
+fn hammer(rig: &dyn Rig, guest: usize, seconds: f64) -> Result<(serde_json::Value, f64)> {
+    let argv = ["entrain", "guest", "--selftest", &format!("{}", seconds.ceil())].map(str::to_owned);
+    let before = exits(rig)?;
+    let outcome = rig.run(Target::Guest(guest), Command::new(argv).within(Duration::from_secs_f64(seconds + 90.0)))?;
+    let after = exits(rig)?;
+    if !outcome.ok() {
+        return Err(unmet(format!("the self-test failed: {}", String::from_utf8_lossy(&outcome.stderr))));
+    }
+    let text = outcome.text();
+    let json: serde_json::Value =
+        serde_json::from_str(text.trim()).map_err(|error| unmet(format!("no JSON ({error}): {text}")))?;
+    // Start and end of the agent are in the count, and in its time.
+    let whole = json["agent_seconds"].as_f64().unwrap_or(seconds);
+    Ok((json, (after - before) / whole))
+}
+
+/// The share of involuntary switch-outs inside critical sections on this stock host, under a load that has many.
+fn in_critical_sections(rig: &dyn Rig, guest: usize, seconds: f64) -> Result<f64> {
+    let agent = Service::agent(rig, guest)?;
+    await_served(rig, guest)?;
+    let time = format!("{}", seconds + 5.0);
+    let hogs = Service::start(rig, Target::Host, ["entrain-load", "spin", "--threads", "2", "--seconds", &time])?;
+    let load = Command::new(["entrain-load", "lock", "--json", "--seconds", &format!("{seconds}")]);
+    let loaded = rig.run(Target::Guest(guest), load);
+    let status = guest_status(rig, guest);
+    hogs.stop()?;
+    agent.end(SIGTERM)?;
+    loaded?;
+    let status = status?;
+    let sum = |key: &str| -> f64 {
+        status["vcpus"].as_array().into_iter().flatten().filter_map(|vcpu| vcpu["host"][key].as_f64()).sum()
+    };
+    let preemptions = sum("preemptions");
+    if preemptions < 1.0 {
+        return Err(unmet("no involuntary switch-out was published".to_owned()));
+    }
+    Ok(100.0 * sum("preemptions_cs") / preemptions)
+}

@@ -1,0 +1,267 @@
+//! The channel through everything that may happen to either side. In every case no host write may reach memory that the
+//! guest took back (`entrain-load memcheck` looks inside the guest), the other guest must stay served, and at the end
+//! nothing may be left loaded or pinned.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use signal_hook::consts::{SIGINT, SIGKILL, SIGTERM};
+
+use super::product::{SETTLE, Service, await_served, guest_status, served, shell, unmet, wait_for};
+use super::{Context, Samples, Scenario};
+use crate::experiment::Better::{Higher, Lower};
+use crate::machine::{Command, GuestSpec, Target};
+use crate::runner::Rig;
+use crate::{LabError, Result};
+
+/// See the module.
+pub(super) struct Lifecycle;
+
+/// What a case has to work with.
+struct Stage<'a> {
+    rig: &'a dyn Rig,
+    /// The guest that things happen to.
+    subject: usize,
+    /// The guest that nothing may happen to.
+    witness: usize,
+    daemon: Option<Service>,
+    agent: Option<Service>,
+}
+
+type Case = fn(&mut Stage<'_>) -> Result<()>;
+
+/// In the order in which they run; each begins and ends with both guests served.
+const CASES: &[(&str, Case)] = &[
+    ("agent_ends", agent_ends),
+    ("agent_killed", agent_killed),
+    ("daemon_ends", daemon_ends),
+    ("daemon_killed", daemon_killed),
+    ("guest_paused", guest_paused),
+    ("forged_random", |stage| forged(stage, "random")),
+    ("forged_header", |stage| forged(stage, "header")),
+    ("forged_version", |stage| forged(stage, "version")),
+    ("forged_vcpus", |stage| forged(stage, "vcpus")),
+    ("guest_reset", guest_reset),
+    ("guest_comes_and_goes", guest_comes_and_goes),
+];
+
+impl Scenario for Lifecycle {
+    fn name(&self) -> &'static str {
+        "lifecycle"
+    }
+
+    fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
+        let [subject, witness, ..] = context.guests[..] else {
+            return Err(LabError::Invalid("lifecycle needs two guests".into()));
+        };
+        let before = Left::look(rig)?;
+        let mut stage = Stage { rig, subject, witness, daemon: None, agent: None };
+        let witness_agent = Service::agent(rig, witness)?;
+        let watch = Command::new(["entrain-load", "memcheck", "--json", "--seconds", "600"]);
+        let watch = rig.start(Target::Guest(witness), watch.within(Duration::from_secs(900)))?;
+        stage.daemon = Some(Service::daemon(rig, false)?);
+        stage.agent = Some(Service::agent(rig, subject)?);
+        let mut failed = 0;
+        for (name, case) in CASES {
+            let outcome = stage.ready().and_then(|()| case(&mut stage)).and_then(|()| stage.ready());
+            match outcome {
+                Ok(()) => {}
+                Err(LabError::Invalid(why)) => {
+                    tracing::error!("{name}: {why}");
+                    failed += 1;
+                    samples.push(name, "ok", Higher, 0.0);
+                    continue;
+                }
+                Err(other) => return Err(other),
+            }
+            samples.push(name, "ok", Higher, 1.0);
+        }
+        watch.kill(SIGINT)?;
+        let corruptions = corruptions(&watch.wait()?.text())?;
+        samples.push("witness_corruptions", "1", Lower, corruptions);
+        end(stage.agent.take())?;
+        witness_agent.end(SIGTERM)?;
+        end(stage.daemon.take())?;
+        let left = Left::look(rig)?;
+        samples.push("left_behind", "1", Lower, left.beyond(&before) + guest_maps(rig, &[subject, witness])?);
+        samples.push("cases_failed", "1", Lower, f64::from(failed));
+        Ok(())
+    }
+}
+
+impl Stage<'_> {
+    /// Both guests are served.
+    fn ready(&mut self) -> Result<()> {
+        await_served(self.rig, self.witness)?;
+        await_served(self.rig, self.subject).map(drop)
+    }
+
+    fn agent_again(&mut self) -> Result<()> {
+        self.agent = Some(Service::agent(self.rig, self.subject)?);
+        Ok(())
+    }
+}
+
+fn end(service: Option<Service>) -> Result<()> {
+    service.map_or(Ok(()), |service| service.end(SIGTERM).map(drop))
+}
+
+/// SIGTERM: the host lets go, the pages are scrubbed and freed; their memory is used again and stays as it is.
+fn agent_ends(stage: &mut Stage<'_>) -> Result<()> {
+    let log = stage.agent.take().ok_or_else(|| unmet("no agent"))?.end(SIGTERM)?;
+    if log.contains("did not answer") {
+        return Err(unmet(format!("the host did not let go: {log}")));
+    }
+    if guest_maps(stage.rig, &[stage.subject])? > 0.0 {
+        return Err(unmet("the guest's map is still there"));
+    }
+    memory_is_sound(stage.rig, stage.subject)?;
+    stage.agent_again()
+}
+
+/// SIGKILL: the pages stay pinned and paired, and the next agent takes them over.
+fn agent_killed(stage: &mut Stage<'_>) -> Result<()> {
+    stage.agent.take().ok_or_else(|| unmet("no agent"))?.end(SIGKILL)?;
+    sleep(Duration::from_secs(3));
+    let status = guest_status(stage.rig, stage.subject)?;
+    if served(&status) == 0 || !status["agent"].is_null() {
+        return Err(unmet(format!("the pages of a killed agent are not served: {status}")));
+    }
+    stage.agent_again()?;
+    stage.ready()?;
+    memory_is_sound(stage.rig, stage.subject)
+}
+
+/// SIGTERM to the daemon: it gives every page back at once.
+fn daemon_ends(stage: &mut Stage<'_>) -> Result<()> {
+    end(stage.daemon.take())?;
+    let status = guest_status(stage.rig, stage.subject)?;
+    if served(&status) != 0 {
+        return Err(unmet("a guest is served by nobody"));
+    }
+    nothing_loaded(stage.rig)?;
+    stage.daemon = Some(Service::daemon(stage.rig, false)?);
+    Ok(())
+}
+
+/// SIGKILL to the daemon: nothing of it stays loaded, the guests notice the silence and offer anew.
+fn daemon_killed(stage: &mut Stage<'_>) -> Result<()> {
+    stage.daemon.take().ok_or_else(|| unmet("no daemon"))?.end(SIGKILL)?;
+    nothing_loaded(stage.rig)?;
+    wait_for("the guest offers anew", SETTLE, || {
+        Ok(guest_status(stage.rig, stage.subject)?["vcpus"][0]["link"] == "offered")
+    })?;
+    memory_is_sound(stage.rig, stage.subject)?;
+    shell(stage.rig, Target::Host, "rm -f /run/entrain/host.sock")?;
+    stage.daemon = Some(Service::daemon(stage.rig, false)?);
+    Ok(())
+}
+
+/// A guest that is stopped for longer than any heartbeat may be silent is served again when it goes on.
+fn guest_paused(stage: &mut Stage<'_>) -> Result<()> {
+    stage.rig.pause_guest(stage.subject)?;
+    sleep(Duration::from_secs(4));
+    stage.rig.resume_guest(stage.subject)
+}
+
+/// Lies in the pages, before and while the host pairs: the daemon lives on, the other guest is served, and the liar again
+/// once it stops lying.
+fn forged(stage: &mut Stage<'_>, lie: &str) -> Result<()> {
+    end(stage.daemon.take())?;
+    let forger = Command::new(["entrain", "guest", "--forge", lie, "--forge-seconds", "6"]);
+    let forger = stage.rig.start(Target::Guest(stage.subject), forger)?;
+    stage.daemon = Some(Service::daemon(stage.rig, false)?);
+    await_served(stage.rig, stage.witness)?;
+    let outcome = forger.wait()?;
+    if !outcome.ok() {
+        return Err(unmet(format!("the forger failed: {}", String::from_utf8_lossy(&outcome.stderr))));
+    }
+    // What was forged in a page that stands on offer is written anew with the next offer.
+    end(stage.agent.take())?;
+    memory_is_sound(stage.rig, stage.subject)?;
+    stage.agent_again()
+}
+
+/// A hardware reset: the next kernel uses the memory as it likes while the host may still believe in the old pages.
+fn guest_reset(stage: &mut Stage<'_>) -> Result<()> {
+    // Its agent goes with the guest, without a chance to say goodbye.
+    stage.agent = None;
+    stage.rig.reset_guest(stage.subject)?;
+    memory_is_sound(stage.rig, stage.subject)?;
+    stage.agent_again()
+}
+
+/// One more guest starts, pairs, and is killed.
+fn guest_comes_and_goes(stage: &mut Stage<'_>) -> Result<()> {
+    let spec = GuestSpec { memory_mib: 256, ..GuestSpec::new("passer-by", 2) };
+    let guest = stage.rig.start_guest(&spec)?;
+    let _agent = Service::agent(stage.rig, guest)?;
+    await_served(stage.rig, guest)?;
+    stage.rig.stop_guest(guest)
+}
+
+/// Fills the guest's free memory with patterns for some seconds and looks whether they change.
+fn memory_is_sound(rig: &dyn Rig, guest: usize) -> Result<()> {
+    let line = "entrain-load memcheck --json --seconds 4";
+    let found = corruptions(&shell(rig, Target::Guest(guest), line)?)?;
+    if found > 0.0 {
+        Err(unmet(format!("{found} words of the guest's memory were changed by somebody else")))
+    } else {
+        Ok(())
+    }
+}
+
+fn corruptions(output: &str) -> Result<f64> {
+    output
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .find(|line| line["metric"] == "corruptions")
+        .and_then(|line| line["value"].as_f64())
+        .ok_or_else(|| unmet(format!("memcheck told no count of corruptions: {output}")))
+}
+
+/// What the product may leave on the host machine.
+struct Left {
+    programs: f64,
+    maps: f64,
+    pins: f64,
+}
+
+impl Left {
+    fn look(rig: &dyn Rig) -> Result<Self> {
+        let count = |line: &str| -> Result<f64> {
+            let text = shell(rig, Target::Host, line)?;
+            text.parse().map_err(|_| unmet(format!("no number: '{line}' says {text}")))
+        };
+        Ok(Self {
+            programs: count("bpftool prog show | grep -c '^[0-9]*:' || true")?,
+            maps: count("bpftool map show | grep -c '^[0-9]*:' || true")?,
+            pins: count(
+                "awk '/nr_foll_pin_acquired/ { a = $2 } /nr_foll_pin_released/ { r = $2 } END { print a - r }' /proc/vmstat",
+            )?,
+        })
+    }
+
+    fn beyond(&self, before: &Self) -> f64 {
+        let more = |now: f64, then: f64| (now - then).max(0.0);
+        more(self.programs, before.programs) + more(self.maps, before.maps) + more(self.pins, before.pins)
+    }
+}
+
+/// No program of the daemon is loaded (the kernel frees them some moments after the end).
+fn nothing_loaded(rig: &dyn Rig) -> Result<()> {
+    wait_for("the daemon's programs are unloaded", SETTLE, || {
+        Ok(shell(rig, Target::Host, "bpftool prog show | grep -c 'name observe_' || true")? == "0")
+    })
+    .map(drop)
+}
+
+/// The channel's maps in these guests.
+fn guest_maps(rig: &dyn Rig, guests: &[usize]) -> Result<f64> {
+    let mut maps = 0.0;
+    for &guest in guests {
+        let text = shell(rig, Target::Guest(guest), "bpftool map show | grep -c 'name entrain_pages' || true")?;
+        maps += text.parse::<f64>().map_err(|_| unmet(format!("no number of maps: {text}")))?;
+    }
+    Ok(maps)
+}
