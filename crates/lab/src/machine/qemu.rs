@@ -184,7 +184,11 @@ pub fn qmp(stream: &UnixStream, commands: &[String], limit: Duration) -> io::Res
     for command in commands {
         writeln!(out, "{command}")?;
         answer = loop {
-            let line = read_line(stream)?;
+            let line = read_line(stream).map_err(|e| match e.kind() {
+                io::ErrorKind::WouldBlock => io::Error::other(format!("QEMU did not answer within {} s", limit.as_secs())),
+                io::ErrorKind::UnexpectedEof => io::Error::other("QEMU ended"),
+                _ => e,
+            })?;
             // The greeting and events come in between.
             if line.contains("\"return\"") {
                 break line;
@@ -201,7 +205,11 @@ pub fn qmp(stream: &UnixStream, commands: &[String], limit: Duration) -> io::Res
 fn read_line(mut stream: &UnixStream) -> io::Result<String> {
     let mut line = Vec::new();
     let mut byte = [0];
-    while stream.read(&mut byte)? == 1 {
+    let silent = |e: io::Error| match e.kind() {
+        io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "QEMU's monitor does not answer"),
+        _ => e,
+    };
+    while stream.read(&mut byte).map_err(silent)? == 1 {
         if byte[0] == b'\n' {
             return Ok(String::from_utf8_lossy(&line).into_owned());
         }

@@ -31,7 +31,7 @@ use self::sample::Patience;
 use crate::experiment::Experiment;
 use crate::machine::{Arch, Command, GuestSpec, MachineSpec, Target};
 use crate::scenario::Context;
-use crate::{Progress, Result};
+use crate::{LabError, Progress, Result};
 
 /// Boots a machine; in life [`crate::machine::Machine::boot`].
 pub type Boot<'a> = dyn Fn(&MachineSpec, &dyn Progress) -> Result<Box<dyn Rig>> + 'a;
@@ -163,7 +163,7 @@ impl<'a> Run<'a> {
                     self.gathered.fatal = Some(error.to_string());
                     return false;
                 }
-                Stop::Failed(what) => crate::LabError::Invalid(what),
+                Stop::Failed(what) => LabError::Invalid(what),
                 Stop::Lost(error) => error,
             };
             // Emulated SVM is known to fall into endless VM entries now and then (docs/lab.md); emulated EL2 is not.
@@ -191,9 +191,10 @@ impl<'a> Run<'a> {
         let begun = Instant::now();
         self.bar.set(&format!("boot {}: starting the host machine and {} guests", self.boots, spec.guests.len()));
         // A boot that fails without a fault (a missing program, a broken image) would fail again.
-        let rig = (self.boot)(spec, self.bar).map_err(|error| match Stop::from(error) {
-            Stop::Failed(what) => Stop::Fatal(crate::LabError::Invalid(what)),
-            other => other,
+        let rig = (self.boot)(spec, self.bar).map_err(|error| match error {
+            LabError::Remote { .. } => Stop::Lost(error),
+            LabError::Invalid(_) => Stop::Fatal(error),
+            other => Stop::from(other),
         })?;
         self.longest.boot = self.longest.boot.max(begun.elapsed());
         self.bar.advance(bar::BOOT);
