@@ -18,7 +18,7 @@
 #endif
 #ifndef __cplusplus
 typedef _Bool bool;
-#define true 1
+#define true  1
 #define false 0
 #endif
 

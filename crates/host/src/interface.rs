@@ -275,7 +275,7 @@ mod tests {
         let (mut one, mut two) = (MaybeUninit::uninit(), MaybeUninit::uninit());
         same!(
             ObserveSkelBuilder::default().open(&mut one).unwrap(),
-            Vcpu Slot Vm Pcpu Event TrackArgs LinkArgs TickArgs Pairing
+            Vcpu Slot Vm Pcpu Event TrackArgs LinkArgs TickArgs SelftestArgs Pairing
         );
         same!(DiscoverSkelBuilder::default().open(&mut two).unwrap(), Found);
     }

@@ -205,8 +205,8 @@ mod tests {
 
     #[test]
     fn a_thread_has_a_descriptor_of_its_own() {
-        // SAFETY: gettid touches no memory.
         let tid = std::thread::spawn(|| {
+            // SAFETY: gettid touches no memory.
             let tid = unsafe { libc::gettid() };
             pidfd_of_thread(tid).map(|_| tid).unwrap()
         })

@@ -142,7 +142,7 @@ mod tests {
             fs::write(folder.join("comm"), comm).unwrap();
             fs::write(folder.join("cmdline"), line).unwrap();
         };
-        put(1, "qemu-system-x86\n", b"qemu\0-name\0guest=web1,debug-threads=on\0-m\0512\0");
+        put(1, "qemu-system-x86\n", b"qemu\0-name\0guest=web1,debug-threads=on\0-m\x00512\0");
         put(2, "firecracker\n", b"firecracker\0--id\0a\x1b[31mb\0");
         put(3, "crosvm\n", b"crosvm\0run\0");
         assert_eq!(name(dir.path(), 1), "web1");

@@ -5,15 +5,15 @@
 
 /* Where the kernel keeps what it keeps per CPU. Virtual addresses of the kernel; 0: there is no such thing. */
 struct entrain_survey {
-	__u32 cpu; /* in */
-	__u32 preempt_offset;	 /* of thread_info.preempt_count in task_struct; ~0: none (x86) */
-	__u64 preempt_count;	 /* x86: of this CPU */
-	__u64 util;		 /* run queue: cfs.avg.util_avg */
-	__u64 nr_running;	 /* run queue: nr_running */
-	__u64 apicid;		 /* x86: x86_cpu_to_apicid of this CPU */
-	__u64 page_offset_base;	 /* x86: address of the variable */
-	__u64 memstart_addr;	 /* arm64: address of the variable */
-	__u64 cpu_logical_map;	 /* arm64: address of the array */
+	__u32 cpu;		/* in */
+	__u32 preempt_offset;	/* of thread_info.preempt_count in task_struct; ~0: none (x86) */
+	__u64 preempt_count;	/* x86: of this CPU */
+	__u64 util;		/* run queue: cfs.avg.util_avg */
+	__u64 nr_running;	/* run queue: nr_running */
+	__u64 apicid;		/* x86: x86_cpu_to_apicid of this CPU */
+	__u64 page_offset_base; /* x86: address of the variable */
+	__u64 memstart_addr;	/* arm64: address of the variable */
+	__u64 cpu_logical_map;	/* arm64: address of the array */
 };
 
 /* Reads kernel memory. */

@@ -24,8 +24,7 @@ static __always_inline __u64 play(struct entrain_page *page, __u32 loops)
 	__u64 trips = 0, added = 0;
 	__u32 i;
 
-	bpf_for(i, 0, loops)
-	{
+	bpf_for (i, 0, loops) {
 		__u64 ping = READ_ONCE(page->selftest_guest.word);
 
 		if (READ_ONCE(page->selftest_host.word) == ping) {

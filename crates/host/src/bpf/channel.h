@@ -152,8 +152,7 @@ static __always_inline void entrain_put_state(struct entrain_vcpu *vcpu, struct 
 	if (!page)
 		return;
 	if (!entrain_put(vcpu, pairing, page, fast, since, vcpu->since >> ENTRAIN_TIME_SHIFT) ||
-	    !entrain_put(vcpu, pairing, page, fast, steal,
-			 (vcpu->ready_ns - pairing->ready0) >> ENTRAIN_TIME_SHIFT) ||
+	    !entrain_put(vcpu, pairing, page, fast, steal, (vcpu->ready_ns - pairing->ready0) >> ENTRAIN_TIME_SHIFT) ||
 	    !entrain_put(vcpu, pairing, page, fast, preemptions, vcpu->preemptions - pairing->preemptions0) ||
 	    !entrain_put(vcpu, pairing, page, fast, preemptions_cs, vcpu->preemptions_cs - pairing->preemptions_cs0) ||
 	    !entrain_put(vcpu, pairing, page, fast, boosts, vcpu->boosts - pairing->boosts0))

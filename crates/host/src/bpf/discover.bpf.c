@@ -33,19 +33,17 @@ static __always_inline bool is_vcpu(const char *name)
 
 static void emit_slots(struct seq_file *seq, struct kvm *kvm, int tgid)
 {
-	struct entrain_found out = { .kind = ENTRAIN_FOUND_SLOT, .tgid = tgid, .kvm = (__u64)kvm };
+	struct entrain_found out = {.kind = ENTRAIN_FOUND_SLOT, .tgid = tgid, .kvm = (__u64)kvm};
 	struct kvm_memslots *slots = BPF_CORE_READ(kvm, memslots[0]);
 	int node_idx = BPF_CORE_READ(slots, node_idx) & 1;
 	__u64 to_node = bpf_core_field_offset(struct kvm_memory_slot, id_node) + node_idx * sizeof(struct hlist_node);
 	struct hlist_node *node;
 	int bucket, i, emitted = 0;
 
-	bpf_for(bucket, 0, 128)
-	{
+	bpf_for (bucket, 0, 128) {
 		bpf_probe_read_kernel(&node, sizeof(node),
 				      (void *)slots + bpf_core_field_offset(struct kvm_memslots, id_hash) + bucket * 8);
-		bpf_for(i, 0, MAX_CHAIN)
-		{
+		bpf_for (i, 0, MAX_CHAIN) {
 			struct kvm_memory_slot *slot;
 
 			if (!node || emitted >= MAX_SLOTS)

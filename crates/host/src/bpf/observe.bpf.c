@@ -139,8 +139,7 @@ static __always_inline void idle_transition(struct entrain_pcpu *pcpu, bool idle
 	before = __sync_fetch_and_add(&dom->idle, idle ? 1 : -1);
 	if (before != (idle ? 0 : 1))
 		return;
-	bpf_for(i, 0, ENTRAIN_DOMAIN_SLOTS)
-	{
+	bpf_for (i, 0, ENTRAIN_DOMAIN_SLOTS) {
 		if (i >= 0 && i < ENTRAIN_DOMAIN_SLOTS)
 			pcpu->instants += refresh(dom->slots[i]);
 	}
@@ -339,7 +338,7 @@ int BPF_PROG(observe_hypercall, unsigned long nr, unsigned long a0, unsigned lon
 SEC("syscall")
 int track(struct entrain_track_args *args)
 {
-	struct entrain_ref fresh = { .index = args->index }, *ref;
+	struct entrain_ref fresh = {.index = args->index}, *ref;
 	struct task_struct *task = bpf_task_from_pid(args->tid), *old;
 	struct entrain_vcpu *vcpu = entrain_vcpu_by_index(fresh.index);
 	struct entrain_thread *thread = bpf_map_lookup_elem(&vcpu_threads, &fresh.index);
@@ -514,8 +513,7 @@ int tick(struct entrain_tick_args *args)
 	args->gone = 0;
 	if (entries > ENTRAIN_HOST_VCPUS)
 		return 0;
-	bpf_for(i, 0, entries)
-	{
+	bpf_for (i, 0, entries) {
 		bpf_rcu_read_lock();
 		tick_one(i, args, now);
 		bpf_rcu_read_unlock();
@@ -536,8 +534,7 @@ static __always_inline void hammer(__u32 index, struct entrain_selftest_args *ar
 
 	if (!page || !(extra_features & ENTRAIN_F_SELFTEST) || !(pairing->features & ENTRAIN_F_SELFTEST))
 		return;
-	bpf_for(i, 0, args->loops)
-	{
+	bpf_for (i, 0, args->loops) {
 		__u64 ping = READ_ONCE(page->selftest_guest.word);
 
 		/* Only a guest that plays is answered. */
@@ -563,8 +560,7 @@ int selftest(struct entrain_selftest_args *args)
 	args->trips = args->added = 0;
 	if (entries > ENTRAIN_HOST_VCPUS)
 		return 0;
-	bpf_for(i, 0, entries)
-	{
+	bpf_for (i, 0, entries) {
 		bpf_rcu_read_lock();
 		hammer(i, args);
 		bpf_rcu_read_unlock();
@@ -582,8 +578,7 @@ int levels(struct entrain_tick_args *args)
 	__u32 entries = args->entries, cpu;
 	int i;
 
-	bpf_for(i, 0, entries)
-	{
+	bpf_for (i, 0, entries) {
 		const unsigned long *scale = bpf_per_cpu_ptr(&arch_freq_scale, i);
 		struct entrain_pcpu *pcpu;
 

@@ -15,11 +15,11 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-#define RUNTIME_INF   (~0ULL)
-#define NUMA_NO_NODE  (-1)
+#define RUNTIME_INF	(~0ULL)
+#define NUMA_NO_NODE	(-1)
 #define CLOCK_MONOTONIC 1
-#define EOPNOTSUPP    95
-#define ENOMEM	      12
+#define EOPNOTSUPP	95
+#define ENOMEM		12
 
 /* Why the scheduler ended; read by the daemon. */
 struct {
@@ -300,8 +300,7 @@ void SCX_OP(host_cgroup_set_weight, struct cgroup *cgrp, __u32 weight)
 	bpf_cgroup_release(parent);
 }
 
-void SCX_OP(host_cgroup_set_bandwidth, struct cgroup *cgrp, __u64 period_us, __u64 quota_us,
-		    __u64 burst_us)
+void SCX_OP(host_cgroup_set_bandwidth, struct cgroup *cgrp, __u64 period_us, __u64 quota_us, __u64 burst_us)
 {
 	if (quota_us && quota_us != RUNTIME_INF)
 		scx_exit(EOPNOTSUPP, "cpu.max was set on a cgroup: this scheduler does not enforce it and makes way");
@@ -312,8 +311,7 @@ __s32 SCX_OP_SLEEPABLE(host_init)
 	__u32 i;
 	__s32 error;
 
-	bpf_for(i, 0, SCHED_MAX_CPUS)
-	{
+	bpf_for (i, 0, SCHED_MAX_CPUS) {
 		struct recheck *r;
 		struct cpu_ctx *c;
 
@@ -331,8 +329,7 @@ __s32 SCX_OP_SLEEPABLE(host_init)
 		if (c)
 			__sync_fetch_and_add(&queue_of(c->llc)->cpus, 1);
 	}
-	bpf_for(i, 0, 64)
-	{
+	bpf_for (i, 0, 64) {
 		if (i >= nr_llcs)
 			break;
 		error = scx_bpf_create_dsq(DSQ_LLC(i), NUMA_NO_NODE);

@@ -32,8 +32,7 @@ static __always_inline void cgroup_activate(struct cgroup *cgrp, __s64 delta)
 {
 	int i, top = cgrp->level;
 
-	bpf_for(i, 0, CGROUP_DEPTH)
-	{
+	bpf_for (i, 0, CGROUP_DEPTH) {
 		struct cgroup_ctx *c;
 		struct cgroup *at;
 		__s64 before, weight;
@@ -72,8 +71,7 @@ static __always_inline __u64 cgroup_share(struct cgroup *cgrp, __u64 now)
 		return 0;
 	if (leaf->share && entrain_sub(now, leaf->share_at) < CGROUP_STALE_NS)
 		return leaf->share;
-	bpf_for(i, 1, CGROUP_DEPTH + 1)
-	{
+	bpf_for (i, 1, CGROUP_DEPTH + 1) {
 		struct cgroup_ctx *c;
 		struct cgroup *at;
 

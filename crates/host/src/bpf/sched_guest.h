@@ -70,17 +70,17 @@ static __always_inline __u32 kvm_level(__u64 vcpu)
 		struct vmcb *vmcb = BPF_CORE_READ(svm, vmcb);
 
 		if (!BPF_CORE_READ(vmcb, save.cpl))
-			return BPF_CORE_READ(vmcb, save.rflags) & X86_EFLAGS_IF ? ENTRAIN_CRITICAL_KERNEL :
-										  ENTRAIN_CRITICAL_MASKED;
+			return BPF_CORE_READ(vmcb, save.rflags) & X86_EFLAGS_IF ? ENTRAIN_CRITICAL_KERNEL
+										: ENTRAIN_CRITICAL_MASKED;
 		return ENTRAIN_CRITICAL_USER;
 	}
 	return ENTRAIN_CRITICAL_UNKNOWN;
 }
 
 /*
- * enum entrain_critical of a vCPU thread that runs on this CPU or is being taken off it: the guest's preempt count where
- * the channel reaches it, else what KVM last saw. Interrupts masked count beside a preempt count of 0, too: a sibling may
- * wait for the answer to its interrupt.
+ * enum entrain_critical of a vCPU thread that runs on this CPU or is being taken off it: the guest's preempt count
+ * where the channel reaches it, else what KVM last saw. Interrupts masked count beside a preempt count of 0, too: a
+ * sibling may wait for the answer to its interrupt.
  */
 static __always_inline __u32 channel_critical(struct task_struct *p, __u64 kvm_vcpu)
 {
@@ -103,7 +103,7 @@ static __always_inline __u32 channel_critical(struct task_struct *p, __u64 kvm_v
 /* Notes that a thread is a vCPU the first time that it is seen inside KVM_RUN. */
 static __always_inline void meet_vcpu(struct task_struct *p, struct task_ctx *t)
 {
-	struct vm_ctx *vm, fresh = { .vcpus = 1 };
+	struct vm_ctx *vm, fresh = {.vcpus = 1};
 	__s32 tgid = p->tgid;
 
 	t->kvm_vcpu = kvm_vcpu_of(p);

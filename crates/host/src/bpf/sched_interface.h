@@ -17,7 +17,7 @@ struct sched_stats {
 	__u64 preemptions;	/* taken off a CPU while runnable */
 	__u64 preemptions_held; /* of those, in what may be a critical section */
 	__u64 ran;
-	__u64 waited;	 /* runnable without a CPU */
+	__u64 waited; /* runnable without a CPU */
 	__u64 wakeups;
 	__u64 extended;	    /* times that a slice was extended */
 	__u64 extended_ns;  /* by so much in all */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Taking a CPU from a task. Whoever wants it (a slice that ended, a wake-up) makes the CPU reschedule; what becomes of
- * the vCPU that runs there is decided in ops.dispatch on that CPU, where its guest has just been left and what KVM saved
- * is of this moment. A vCPU inside a critical section then gets a step more, and a timer looks at it again.
+ * the vCPU that runs there is decided in ops.dispatch on that CPU, where its guest has just been left and what KVM
+ * saved is of this moment. A vCPU inside a critical section then gets a step more, and a timer looks at it again.
  */
 #ifndef ENTRAIN_SCHED_PREEMPT_H
 #define ENTRAIN_SCHED_PREEMPT_H
@@ -48,7 +48,8 @@ static int recheck(void *map, __u32 *key, struct recheck *r)
 	bpf_rcu_read_lock();
 	p = scx_bpf_cpu_curr(cpu);
 	t = p ? task_ctx(p) : NULL;
-	/* The section may have ended with the vCPU's stay, and another task's extension begun since: then it is not ours. */
+	/* The section may have ended with the vCPU's stay, and another task's extension begun since: then it is not
+	 * ours. */
 	if (!t || !t->started) {
 		bpf_rcu_read_unlock();
 		return 0;
@@ -92,15 +93,14 @@ static __always_inline bool may_stay(struct task_struct *prev, struct task_ctx *
 /* A task that woke takes the CPU whose task is furthest ahead of it, if that is far enough. */
 static __always_inline void preempt_for(struct task_struct *p, struct task_ctx *t, __u64 vtime, __s32 home, __u64 now)
 {
-	struct entrain_preempt_limits limits = { .granularity = granularity_ns, .min_run = min_run_ns };
-	struct entrain_preempt_in in = { .vtime = vtime };
+	struct entrain_preempt_limits limits = {.granularity = granularity_ns, .min_run = min_run_ns};
+	struct entrain_preempt_in in = {.vtime = vtime};
 	struct cpu_ctx *c;
 	__u64 best = 0;
 	__s32 victim = -1;
 	__u32 i;
 
-	bpf_for(i, 0, VICTIM_SCAN)
-	{
+	bpf_for (i, 0, VICTIM_SCAN) {
 		__u32 cpu = home + i;
 		__u64 score;
 

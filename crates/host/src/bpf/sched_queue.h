@@ -93,8 +93,8 @@ static __always_inline bool take_sibling(struct cpu_ctx *c, __s32 cpu, __u64 fir
 	struct task_struct *p;
 	int seen = 0;
 
-	bpf_for_each(scx_dsq, p, DSQ_LLC(c->llc), 0) {
-		struct entrain_corun_in in = { .first_vtime = first_vtime };
+	bpf_for_each (scx_dsq, p, DSQ_LLC(c->llc), 0) {
+		struct entrain_corun_in in = {.first_vtime = first_vtime};
 		struct task_ctx *t = task_ctx(p);
 		struct vm_ctx *vm;
 
@@ -136,7 +136,8 @@ static __always_inline bool take_first(struct cpu_ctx *c, __s32 cpu, struct task
 		first = own->scx.dsq_vtime;
 		some = true;
 	}
-	/* The one that ran is still the furthest behind: it goes on (the kernel keeps it when nothing is dispatched). */
+	/* The one that ran is still the furthest behind: it goes on (the kernel keeps it when nothing is dispatched).
+	 */
 	if (some && prev && (prev->scx.flags & SCX_TASK_QUEUED)) {
 		struct task_ctx *t = task_ctx(prev);
 
@@ -157,8 +158,7 @@ static __always_inline bool take_elsewhere(struct cpu_ctx *c)
 {
 	__u32 i;
 
-	bpf_for(i, 1, 64)
-	{
+	bpf_for (i, 1, 64) {
 		if (i >= nr_llcs)
 			break;
 		if (scx_bpf_dsq_move_to_local(DSQ_LLC((c->llc + i) % nr_llcs)))

@@ -57,8 +57,8 @@ const volatile __u32 nr_llcs = 1;
 /* Why a task is where it is. */
 enum task_place {
 	PLACE_NONE = 0,
-	PLACE_LLC = 1, /* in an LLC's queue */
-	PLACE_CPU = 2, /* in a CPU's queue */
+	PLACE_LLC = 1,	 /* in an LLC's queue */
+	PLACE_CPU = 2,	 /* in a CPU's queue */
 	PLACE_LOCAL = 3, /* handed to a CPU */
 };
 
@@ -70,12 +70,12 @@ struct task_ctx {
 	__u64 kvm_vcpu;		 /* struct kvm_vcpu, while it is inside KVM_RUN; only for probes */
 	struct entrain_extend_state extend;
 	__u32 llc;
-	__u32 cpu;    /* PLACE_CPU: whose */
-	__u32 place;  /* enum task_place */
-	__u32 level;  /* enum entrain_critical when it was last taken off a CPU */
-	__u32 active; /* weight that it adds to its cgroup's active sum; 0 = none */
-	__u32 front;  /* 1: preempted inside a section, goes first, once */
-	__u32 share;  /* what it was charged by last, 1/1024 of a weight */
+	__u32 cpu;     /* PLACE_CPU: whose */
+	__u32 place;   /* enum task_place */
+	__u32 level;   /* enum entrain_critical when it was last taken off a CPU */
+	__u32 active;  /* weight that it adds to its cgroup's active sum; 0 = none */
+	__u32 front;   /* 1: preempted inside a section, goes first, once */
+	__u32 share;   /* what it was charged by last, 1/1024 of a weight */
 	__u32 yielded; /* 1: it gave up the CPU itself, so it has no claim to stay or to the front */
 };
 
@@ -174,13 +174,13 @@ static __always_inline struct sched_stats *total(void)
 }
 
 /* Counts for the task and for the host. A vCPU's own counters change under its run-queue lock. */
-#define COUNT(t, field, n)                                 \
-	do {                                               \
-		struct sched_stats *___sum = total();      \
-                                                           \
-		(t)->pub.stats.field += (n);               \
-		if (___sum)                                \
-			___sum->field += (n);              \
+#define COUNT(t, field, n)                                                                                             \
+	do {                                                                                                           \
+		struct sched_stats *___sum = total();                                                                  \
+                                                                                                                       \
+		(t)->pub.stats.field += (n);                                                                           \
+		if (___sum)                                                                                            \
+			___sum->field += (n);                                                                          \
 	} while (0)
 
 /* The clock of the task that runs on a CPU, charged up to now. */

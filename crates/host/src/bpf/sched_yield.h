@@ -9,7 +9,7 @@
 /* Called with the run-queue locks of both held, so neither moves meanwhile. */
 static __always_inline bool yield_directed(struct task_struct *from, struct task_ctx *f, struct task_struct *to)
 {
-	struct entrain_yield_limits limits = { .again = yield_again_ns, .ahead = yield_ahead_ns };
+	struct entrain_yield_limits limits = {.again = yield_again_ns, .ahead = yield_ahead_ns};
 	struct entrain_yield_in in = {};
 	enum entrain_yield_verdict verdict;
 	__u64 now = scx_bpf_now();

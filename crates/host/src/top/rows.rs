@@ -135,7 +135,10 @@ pub(super) mod tests {
     use crate::Channel;
     use crate::status::{SCHEMA, Work};
 
-    pub(in crate::top) fn status(now_ns: u64, figures: &[(&str, &[(u64, u64, u64)])]) -> Status {
+    /// A VM's name, and of each of its vCPUs the time run, the time ready and the preemptions.
+    type Figures<'a> = (&'a str, &'a [(u64, u64, u64)]);
+
+    pub(in crate::top) fn status(now_ns: u64, figures: &[Figures<'_>]) -> Status {
         let vcpu = |id: usize, tid: usize, &(run_ns, ready_ns, preemptions): &(u64, u64, u64)| VcpuStatus {
             id: id as u32,
             tid: tid as i32,

@@ -34,7 +34,11 @@ pub(super) fn run() -> anyhow::Result<ExitCode> {
 fn all() -> Vec<Check> {
     let mut checks = vec![
         Check { name: "computer", result: computer(), needed: true },
-        Check { name: "apt and dpkg", result: programs(&["apt-get", "apt-cache", "apt-config", "dpkg-deb", "xz"]), needed: true },
+        Check {
+            name: "apt and dpkg",
+            result: programs(&["apt-get", "apt-cache", "apt-config", "dpkg-deb", "xz"]),
+            needed: true,
+        },
         Check { name: "Debian mirror", result: apt::mirror().map_err(|e| e.to_string()), needed: true },
         Check { name: "cache", result: cache(), needed: true },
         Check { name: "memory", result: memory(), needed: true },
@@ -56,7 +60,11 @@ fn all() -> Vec<Check> {
     }
     let kvm = Arch::native().map_or(Err("unknown architecture".into()), accel::kvm_works);
     let kvm = kvm.map(|()| "works, with nesting: the fastest way for this architecture".into());
-    checks.push(Check { name: "KVM", result: kvm.map_err(|e: String| format!("{e}; the lab emulates (TCG)")), needed: false });
+    checks.push(Check {
+        name: "KVM",
+        result: kvm.map_err(|e: String| format!("{e}; the lab emulates (TCG)")),
+        needed: false,
+    });
     checks
 }
 
@@ -85,7 +93,11 @@ fn cache() -> Result<String, String> {
     let used = cache.size().map_err(|e| e.to_string())? / (1 << 20);
     let text = format!("{}: {used} MiB used, {free} MiB free", cache.root().display());
     // Measured: 2.6 GiB for both architectures with both flavours' kernels and a few images.
-    if used + free >= 4096 { Ok(text) } else { Err(format!("{text}; both architectures need about 4 GiB: set XDG_CACHE_HOME")) }
+    if used + free >= 4096 {
+        Ok(text)
+    } else {
+        Err(format!("{text}; both architectures need about 4 GiB: set XDG_CACHE_HOME"))
+    }
 }
 
 fn memory() -> Result<String, String> {

@@ -23,14 +23,8 @@ use crate::{
 
 /// The full mix, in turn. Each runs in all guests at once. hackbench sends fewer messages a round than is usual, so that
 /// rounds end within the window even where two emulators share a computer.
-const LOADS: [&[&str]; 6] = [
-    &["run", "dbench"],
-    &["run", "hackbench", "--loops", "10"],
-    &["lock"],
-    &["shootdown"],
-    &["wake"],
-    &["tick"],
-];
+const LOADS: [&[&str]; 6] =
+    [&["run", "dbench"], &["run", "hackbench", "--loops", "10"], &["lock"], &["shootdown"], &["wake"], &["tick"]];
 /// How long each load runs at a time.
 const WINDOW: Duration = Duration::from_secs(5);
 /// A load that has not ended this long after its time is stuck, though nothing else shows it: the watchdog on progress.
@@ -110,7 +104,9 @@ pub(super) fn run(args: ReliabilityArgs) -> anyhow::Result<ExitCode> {
                     if number >= args.sessions || cancel::cancelled() {
                         return;
                     }
-                    let Some(session) = session(&cache, &spec, number, Duration::from_secs(args.seconds)) else { return };
+                    let Some(session) = session(&cache, &spec, number, Duration::from_secs(args.seconds)) else {
+                        return;
+                    };
                     let mut done = done.lock().expect("no panic under it");
                     if let Some(detail) = &session.detail {
                         bar.suspend(|| eprintln!("session {number}: {detail}"));
@@ -131,7 +127,8 @@ pub(super) fn run(args: ReliabilityArgs) -> anyhow::Result<ExitCode> {
         *lost.entry(session.class.clone().unwrap_or_default()).or_insert(0) += 1;
     }
     let ok = sessions.iter().filter(|s| s.ok).count();
-    let report = Report { schema: 1, machine: &spec, release: images.release, seconds: args.seconds, ok, lost, sessions };
+    let report =
+        Report { schema: 1, machine: &spec, release: images.release, seconds: args.seconds, ok, lost, sessions };
     tell(&report);
     if let Some(path) = &args.json {
         std::fs::write(path, serde_json::to_vec_pretty(&report)?).with_context(|| path.display().to_string())?;
@@ -225,7 +222,12 @@ fn window(machine: &Machine, guests: usize, load: &[&str]) -> Result<()> {
     for (guest, running) in running.into_iter().enumerate() {
         let outcome = running.wait()?;
         if !outcome.ok() {
-            let message = format!("'{}': status {}: {}", load.join(" "), outcome.status, String::from_utf8_lossy(&outcome.stderr));
+            let message = format!(
+                "'{}': status {}: {}",
+                load.join(" "),
+                outcome.status,
+                String::from_utf8_lossy(&outcome.stderr)
+            );
             // A dying guest can end its programs before its fault is known.
             std::thread::sleep(Duration::from_secs(3));
             machine.check()?;

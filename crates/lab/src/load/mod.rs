@@ -125,7 +125,11 @@ some text
         let missing = printed.figure("ops_per_s", "1/s").unwrap_err().to_string();
         assert_eq!(missing, "printed no metric 'ops_per_s', but: iterations_per_s");
         assert!(matches!(printed.figure("iterations_per_s", "ms"), Err(OutputError::Unit { .. })));
-        for cut in ["{\"metric\":\"ops_per_s\",\"val", "{\"metric\":\"x\",\"value\":null,\"unit\":\"1\"}", "{\"event\":\"end\"}"] {
+        for cut in [
+            "{\"metric\":\"ops_per_s\",\"val",
+            "{\"metric\":\"x\",\"value\":null,\"unit\":\"1\"}",
+            "{\"event\":\"end\"}",
+        ] {
             assert!(matches!(Printed::parse(cut), Err(OutputError::Broken { .. })), "{cut}");
         }
     }

@@ -184,11 +184,7 @@ pub fn qmp(stream: &UnixStream, commands: &[String], limit: Duration) -> io::Res
     for command in commands {
         writeln!(out, "{command}")?;
         answer = loop {
-            let line = read_line(stream).map_err(|e| match e.kind() {
-                io::ErrorKind::WouldBlock => io::Error::other(format!("QEMU did not answer within {} s", limit.as_secs())),
-                io::ErrorKind::UnexpectedEof => io::Error::other("QEMU ended"),
-                _ => e,
-            })?;
+            let line = read_line(stream)?;
             // The greeting and events come in between.
             if line.contains("\"return\"") {
                 break line;
@@ -215,7 +211,7 @@ fn read_line(mut stream: &UnixStream) -> io::Result<String> {
         }
         line.push(byte[0]);
     }
-    Err(io::ErrorKind::UnexpectedEof.into())
+    Err(io::Error::new(io::ErrorKind::UnexpectedEof, "QEMU ended"))
 }
 
 #[cfg(test)]

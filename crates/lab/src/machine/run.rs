@@ -72,7 +72,10 @@ impl Machine {
     fn tell_up(&self, target: Target, begun: Instant) {
         let kernel = self.link.health(target, |h| Duration::from_millis(h.uptime_ms));
         let ran = Duration::from_nanos(self.cpu_clock().ran_ns);
-        tracing::info!("{target} up after {:.1?} ({ran:.1?} of CPU time; its kernel ran {kernel:.1?})", begun.elapsed());
+        tracing::info!(
+            "{target} up after {:.1?} ({ran:.1?} of CPU time; its kernel ran {kernel:.1?})",
+            begun.elapsed()
+        );
     }
 
     /// How long host machine and guests took to come up.

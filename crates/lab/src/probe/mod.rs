@@ -38,7 +38,9 @@ pub enum ProbeError {
     #[error("entrain-load probe printed what is no snapshot: {0}")]
     Form(#[from] serde_json::Error),
     /// The machine's programs are of another version than the lab.
-    #[error("the snapshot has form {found}, this lab knows {known}: build entrain-load and entrain from the same sources")]
+    #[error(
+        "the snapshot has form {found}, this lab knows {known}: build entrain-load and entrain from the same sources"
+    )]
     Schema {
         /// Its version.
         found: u32,
@@ -78,9 +80,8 @@ const EXITS: &[(&str, &[&str])] = &[
 pub fn host(before: &Snapshot, after: &Snapshot) -> Result<Vec<Reading>, ProbeError> {
     let seconds = seconds(before, after)?;
     let mut readings = common("", before, after, seconds);
-    let pairs: Vec<(&Vm, &Vm)> = (after.vms.iter())
-        .filter_map(|now| Some((before.vms.iter().find(|then| then.id == now.id)?, now)))
-        .collect();
+    let pairs: Vec<(&Vm, &Vm)> =
+        (after.vms.iter()).filter_map(|now| Some((before.vms.iter().find(|then| then.id == now.id)?, now))).collect();
     for (name, sources) in EXITS {
         let there = |counters: &Counters| sources.iter().any(|source| counters.contains_key(*source));
         if pairs.iter().any(|(then, now)| there(&then.counters) && there(&now.counters)) {

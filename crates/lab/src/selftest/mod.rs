@@ -58,8 +58,10 @@ const CASES: &[Case] = &[
 
 /// Runs the trials; status 1 if one failed.
 pub fn run(args: &SelftestArgs) -> Result<ExitCode> {
-    let chosen: Vec<&Case> =
-        CASES.iter().filter(|case| args.only.is_empty() || args.only.iter().any(|only| case.0.contains(only))).collect();
+    let chosen: Vec<&Case> = CASES
+        .iter()
+        .filter(|case| args.only.is_empty() || args.only.iter().any(|only| case.0.contains(only)))
+        .collect();
     let names: Vec<&str> = CASES.iter().map(|case| case.0).collect();
     ensure!(!chosen.is_empty(), "no trial has such a name; there are: {}", names.join(", "));
     let mut failed = 0;
@@ -131,7 +133,9 @@ fn guest_never_boots(args: &SelftestArgs) -> Result<String> {
 
 fn guest_panics(args: &SelftestArgs) -> Result<String> {
     let mut argv = machine(args, 1);
-    argv.extend(["--guest-append=rdinit=/nowhere", "--guest-append=root=/dev/nothing", "--", "true"].map(str::to_owned));
+    argv.extend(
+        ["--guest-append=rdinit=/nowhere", "--guest-append=root=/dev/nothing", "--", "true"].map(str::to_owned),
+    );
     let trial = Trial::start(&argv, trial::World::Users)?;
     expect(&trial.end(UP)?, &["guest 0: panic", "console"])
 }
@@ -177,9 +181,9 @@ fn interrupts(args: &SelftestArgs) -> Result<String> {
     let up = boot.wait_for(UP_LINE, UP)?;
     boot.interrupt();
     expect(&boot.end(END)?, &["stopped at the user's request"]).context("SIGINT under a running command")?;
-    let seed = args.seed.unwrap_or_else(|| {
-        SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.subsec_nanos().into())
-    });
+    let seed = args
+        .seed
+        .unwrap_or_else(|| SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.subsec_nanos().into()));
     let mut chance = Chance(seed);
     let mut longest = Duration::ZERO;
     for number in 0..args.interrupts {
@@ -202,7 +206,11 @@ fn interrupts(args: &SelftestArgs) -> Result<String> {
         }
     }
     let longest = longest.as_secs_f32();
-    Ok(format!("{} times, seed {seed}, over 0 to {:.0} s; the longest took {longest:.1} s", args.interrupts, up.as_secs_f32() * 1.2))
+    Ok(format!(
+        "{} times, seed {seed}, over 0 to {:.0} s; the longest took {longest:.1} s",
+        args.interrupts,
+        up.as_secs_f32() * 1.2
+    ))
 }
 
 /// SplitMix64: moments need no better chance.
@@ -225,7 +233,10 @@ mod tests {
 
     #[test]
     fn moments_lie_in_range_and_repeat_with_the_seed() {
-        let take = |seed| -> Vec<f64> { let mut c = Chance(seed); (0..1000).map(|_| c.next()).collect() };
+        let take = |seed| -> Vec<f64> {
+            let mut c = Chance(seed);
+            (0..1000).map(|_| c.next()).collect()
+        };
         let moments = take(7);
         assert!(moments.iter().all(|m| (0.0..1.0).contains(m)));
         assert!((moments.iter().sum::<f64>() / 1000.0 - 0.5).abs() < 0.05);
