@@ -57,6 +57,9 @@ struct {
 	__type(value, __u64);
 } rings SEC(".maps");
 
+/* Never used: a record of a ring buffer has no BTF of its own, and the Rust mirror is compared with it. */
+struct entrain_event entrain_event_layout;
+
 static __always_inline void report(__u32 kind, int tid, int tgid, __u64 arg)
 {
 	struct entrain_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
