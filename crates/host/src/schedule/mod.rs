@@ -5,6 +5,7 @@
 //! back, since nothing but the daemon's file descriptor holds the scheduler.
 
 pub(crate) mod companion;
+pub mod complexity;
 mod guard;
 mod interface;
 mod topology;
@@ -18,6 +19,7 @@ use std::path::{Path, PathBuf};
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject};
 
+pub use complexity::Complexity;
 pub use interface::{Public, Stats};
 pub use topology::Topology;
 pub use tunables::NAMES as TUNABLES;
@@ -102,15 +104,6 @@ impl Default for Options {
     fn default() -> Self {
         Self { tune: Vec::new(), sys: "/sys".into(), share: Vec::new() }
     }
-}
-
-/// Instructions that the verifier went through for one program: its complexity, which CI compares with a baseline.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Complexity {
-    /// The program.
-    pub program: String,
-    /// Instructions processed.
-    pub instructions: u32,
 }
 
 /// The loaded scheduler. Dropping it gives all tasks back to the kernel's own.
