@@ -95,28 +95,33 @@ void SCX_OP(host_enqueue, struct task_struct *p, __u64 enq_flags)
 void SCX_OP(host_dispatch, __s32 cpu, struct task_struct *prev)
 {
 	struct cpu_ctx *c = cpu_ctx(cpu);
-	__u64 now = scx_bpf_now();
-	struct task_ctx *t;
+	struct task_ctx *t = NULL;
+	__u64 now = scx_bpf_now(), first;
+	bool own_first, waits;
 
-	if (!c)
+	if (!c || take_next(c, cpu, now))
 		return;
-	if (take_next(c, cpu, now))
-		return;
-	if (prev && (prev->scx.flags & SCX_TASK_QUEUED)) {
+	/* The kernel keeps the one that ran when nothing is dispatched and it has a slice. */
+	if (prev && (prev->scx.flags & SCX_TASK_QUEUED))
 		t = task_ctx(prev);
-		if (t && t->pub.vcpu && t->started && !t->yielded && may_stay(prev, t, c, cpu, now))
+	waits = first_waiting(c, cpu, &first, &own_first);
+	if (waits) {
+		/* One that yielded makes way even where its clock is behind. */
+		bool ran = t && t->started && !t->yielded;
+
+		if (ran && entrain_before(running_vtime(c, now), first)) {
+			scx_bpf_task_set_slice(prev, slice_now(t, c->llc));
+			return;
+		}
+		if (ran && t->pub.vcpu && may_stay(prev, t, c, cpu, now))
+			return;
+		if (take_first(c, cpu, first, own_first, now))
 			return;
 	}
-	if (take_first(c, cpu, prev, now))
+	if (!t && nr_llcs > 1 && take_elsewhere(c))
 		return;
-	if (nr_llcs > 1 && !(prev && (prev->scx.flags & SCX_TASK_QUEUED)) && take_elsewhere(c))
-		return;
-	/* Nobody waits: whoever ran goes on, with a slice by the load of now. */
-	if (prev && (prev->scx.flags & SCX_TASK_QUEUED)) {
-		t = task_ctx(prev);
-		if (t)
-			scx_bpf_task_set_slice(prev, slice_now(t, c->llc));
-	}
+	if (t)
+		scx_bpf_task_set_slice(prev, slice_now(t, c->llc));
 }
 
 void SCX_OP(host_runnable, struct task_struct *p, __u64 enq_flags)
@@ -231,6 +236,7 @@ bool SCX_OP(host_yield, struct task_struct *from, struct task_struct *to)
 	if (!f)
 		return false;
 	if (!to) {
+		f->yielded = 1;
 		scx_bpf_task_set_slice(from, 0);
 		return false;
 	}

@@ -120,35 +120,29 @@ static __always_inline bool take_sibling(struct cpu_ctx *c, __s32 cpu, __u64 fir
 	return false;
 }
 
-/* The next task for a CPU whose own queue and its LLC's are ordered by the same clock. */
-static __always_inline bool take_first(struct cpu_ctx *c, __s32 cpu, struct task_struct *prev, __u64 now)
+/* The clock of the first who waits for this CPU, in its own queue or its LLC's. Returns whether anybody waits. */
+static __always_inline bool first_waiting(struct cpu_ctx *c, __s32 cpu, __u64 *vtime, bool *own_first)
 {
 	struct task_struct *shared = scx_bpf_dsq_peek(DSQ_LLC(c->llc));
 	struct task_struct *own = scx_bpf_dsq_peek(DSQ_CPU(cpu));
-	__u64 first = 0;
-	bool some = false;
 
-	if (shared) {
-		first = shared->scx.dsq_vtime;
-		some = true;
+	*vtime = 0;
+	*own_first = false;
+	if (shared)
+		*vtime = shared->scx.dsq_vtime;
+	if (own && (!shared || entrain_before(own->scx.dsq_vtime, *vtime))) {
+		*vtime = own->scx.dsq_vtime;
+		*own_first = true;
 	}
-	if (own && (!some || entrain_before(own->scx.dsq_vtime, first))) {
-		first = own->scx.dsq_vtime;
-		some = true;
-	}
-	/* The one that ran is still the furthest behind: it goes on (the kernel keeps it when nothing is dispatched).
-	 */
-	if (some && prev && (prev->scx.flags & SCX_TASK_QUEUED)) {
-		struct task_ctx *t = task_ctx(prev);
+	return shared || own;
+}
 
-		if (t && t->started && entrain_before(running_vtime(c, now), first)) {
-			scx_bpf_task_set_slice(prev, slice_now(t, c->llc));
-			return true;
-		}
-	}
-	if (corun_skew_ns && some && take_sibling(c, cpu, first, now))
+/* Takes the first; the two queues are ordered by the same clock. */
+static __always_inline bool take_first(struct cpu_ctx *c, __s32 cpu, __u64 vtime, bool own_first, __u64 now)
+{
+	if (corun_skew_ns && take_sibling(c, cpu, vtime, now))
 		return true;
-	if (own && (!shared || !entrain_before(shared->scx.dsq_vtime, own->scx.dsq_vtime)))
+	if (own_first)
 		return scx_bpf_dsq_move_to_local(DSQ_CPU(cpu)) || scx_bpf_dsq_move_to_local(DSQ_LLC(c->llc));
 	return scx_bpf_dsq_move_to_local(DSQ_LLC(c->llc)) || scx_bpf_dsq_move_to_local(DSQ_CPU(cpu));
 }

@@ -98,6 +98,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_mirror_has_the_size_of_the_original() {
+        assert_eq!(size_of::<Stats>(), size_of::<crate::schedule::bpf::types::sched_stats>());
+        assert_eq!(size_of::<Public>(), size_of::<crate::schedule::bpf::types::sched_public>());
+    }
+
+    #[test]
     fn values_are_read_in_order() {
         let mut bytes = Vec::new();
         for n in 0..(2 + WORDS as u64) {
