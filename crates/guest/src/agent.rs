@@ -102,6 +102,12 @@ pub fn run(system: &System, anywhere: bool, companion: &mut dyn Companion) -> Re
             return Err(error);
         }
     };
+    // The kernel's BTF was in memory for a moment: megabytes that the agent will not need again.
+    // SAFETY: only gives free memory back to the kernel.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::malloc_trim(0)
+    };
     let mut registration = Registration { pages, slots, bell: Ring::NoBell, rung: None };
     let outcome = registration.serve(&signals, companion);
     companion.stop();
@@ -140,6 +146,7 @@ impl Registration {
     /// Shows that the agent lives, and sees to every page: offers what is its own, takes back what a silent host holds.
     fn beat(&mut self, now: u64) -> Result<Standing> {
         let mut standing = Standing::default();
+        let addresses: Vec<u64> = self.slots.iter().map(|slot| slot.header.gpa).collect();
         // The page of vCPU 0 last: it leads the host to the others, which are complete by then.
         for (vcpu, slot) in self.slots.iter_mut().enumerate().rev() {
             let page = self.pages.page(vcpu);
@@ -160,6 +167,9 @@ impl Registration {
             }
             if view == GuestView::Own {
                 slot.pulse = None;
+                if vcpu == 0 {
+                    write_directory(&self.pages, &addresses);
+                }
                 slot.guest.offer(page, Seed::from_random(random()?), slot.header);
             }
             match slot.guest.look(page) {
@@ -240,9 +250,6 @@ fn slots(system: &System, pages: &Pages, features: u64) -> Result<Vec<Slot>> {
     pages.page(0).reserved[0].store(0, Relaxed);
     tracing::info!("this kernel: {}", kernel.describe());
     let boot_id = system.boot_id()?;
-    for (entry, gpa) in pages.page(0).directory.iter().zip(&addresses) {
-        entry.store(*gpa, Relaxed);
-    }
     addresses
         .iter()
         .enumerate()
@@ -271,6 +278,13 @@ impl Slot {
         let pulse = self.pulse.get_or_insert_with(|| Pulse::start(heartbeat, now));
         pulse.look(heartbeat, now);
         pulse.host_alive(now)
+    }
+}
+
+/// Names every page in the page of vCPU 0; part of each of its offers.
+fn write_directory(pages: &Pages, addresses: &[u64]) {
+    for (entry, gpa) in pages.page(0).directory.iter().zip(addresses) {
+        entry.store(*gpa, Relaxed);
     }
 }
 
