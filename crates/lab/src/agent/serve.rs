@@ -6,7 +6,7 @@ use std::{
     path::PathBuf,
     process::Command,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crossbeam_channel::Sender;
@@ -166,16 +166,26 @@ fn at(path: &str, e: io::Error) -> io::Error {
     io::Error::new(e.kind(), format!("{path}: {e}"))
 }
 
+/// How long the kernel may take to name the port: its driver learns the name by a message that on a starved machine
+/// comes after init has started the agent.
+const PORT_LIMIT: Duration = Duration::from_secs(30);
+
 /// Without udev the port's name is found in /sys.
 fn find_port() -> io::Result<PathBuf> {
     let class = "/sys/class/virtio-ports";
-    for item in fs::read_dir(class).map_err(|e| at(class, e))? {
-        let item = item?;
-        if fs::read_to_string(item.path().join("name")).is_ok_and(|name| name.trim() == PORT) {
-            return Ok(PathBuf::from("/dev").join(item.file_name()));
+    let start = Instant::now();
+    loop {
+        for item in fs::read_dir(class).map_err(|e| at(class, e))? {
+            let item = item?;
+            if fs::read_to_string(item.path().join("name")).is_ok_and(|name| name.trim() == PORT) {
+                return Ok(PathBuf::from("/dev").join(item.file_name()));
+            }
         }
+        if start.elapsed() > PORT_LIMIT {
+            return Err(io::Error::other(format!("no virtio-serial port is named {PORT}")));
+        }
+        thread::sleep(Duration::from_millis(50));
     }
-    Err(io::Error::other(format!("no virtio-serial port is named {PORT}")))
 }
 
 fn uptime_ms() -> io::Result<u64> {
