@@ -51,7 +51,8 @@ pub(super) struct Trial {
     mounts: BTreeSet<String>,
     out: Arc<Mutex<String>>,
     out_reader: Option<JoinHandle<()>>,
-    err_reader: Option<JoinHandle<String>>,
+    err: Arc<Mutex<String>>,
+    err_reader: Option<JoinHandle<()>>,
     begun: Instant,
 }
 
@@ -90,23 +91,11 @@ impl Trial {
         unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::INT))?)) };
         let mounts = mounts()?;
         let mut child = command.spawn().with_context(|| format!("cannot start {}", argv[0].to_string_lossy()))?;
-        let out = Arc::new(Mutex::new(String::new()));
-        let (from, to) = (child.stdout.take().expect("piped"), Arc::clone(&out));
-        let out_reader = thread::spawn(move || {
-            for line in BufReader::new(from).lines().map_while(Result::ok) {
-                let mut text = to.lock().expect("no panic under it");
-                text.push_str(&line);
-                text.push('\n');
-            }
-        });
-        let mut from = child.stderr.take().expect("piped");
-        let err_reader = thread::spawn(move || {
-            let mut bytes = Vec::new();
-            let _ = from.read_to_end(&mut bytes);
-            String::from_utf8_lossy(&bytes).into_owned()
-        });
+        let (out, out_reader) = gather(child.stdout.take().expect("piped"));
+        let (err, err_reader) = gather(child.stderr.take().expect("piped"));
         let (out_reader, err_reader) = (Some(out_reader), Some(err_reader));
-        Ok(Self { child, mark, world, folder, mounts, out, out_reader, err_reader, begun: Instant::now() })
+        let begun = Instant::now();
+        Ok(Self { child, mark, world, folder, mounts, out, out_reader, err, err_reader, begun })
     }
 
     /// Waits until the lab prints that line; how long that took since the start.
@@ -117,7 +106,12 @@ impl Trial {
                 return Ok(self.begun.elapsed());
             }
             if self.out_reader.as_ref().is_some_and(JoinHandle::is_finished) {
-                bail!("the lab ended before the machine was up (run 'entrain lab shell' to see why)");
+                // What it said last may still be on its way.
+                thread::sleep(Duration::from_millis(500));
+                bail!(
+                    "the lab ended before the machine was up: {}",
+                    self.err.lock().expect("no panic under it").trim()
+                );
             }
             thread::sleep(GLANCE);
         }
@@ -157,7 +151,10 @@ impl Trial {
             left = self.left();
         }
         kill_all(&self.mark);
-        let stderr = self.err_reader.take().and_then(|reader| reader.join().ok()).unwrap_or_default();
+        if let Some(reader) = self.err_reader.take() {
+            let _ = reader.join();
+        }
+        let stderr = self.err.lock().expect("no panic under it").clone();
         Ok(Ended { status: status.signal().map_or(status.code(), |_| None), stderr, left, took })
     }
 
@@ -185,6 +182,20 @@ impl Drop for Trial {
             let _ = reader.join();
         }
     }
+}
+
+/// Gathers what comes out of a pipe, line by line, until its end.
+fn gather(from: impl Read + Send + 'static) -> (Arc<Mutex<String>>, JoinHandle<()>) {
+    let text = Arc::new(Mutex::new(String::new()));
+    let to = Arc::clone(&text);
+    let reader = thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            let mut text = to.lock().expect("no panic under it");
+            text.push_str(&line);
+            text.push('\n');
+        }
+    });
+    (text, reader)
 }
 
 impl World {
