@@ -73,6 +73,9 @@ fn common(args: &mut Vec<String>, cpus: u32, memory_mib: u32) {
 fn base_cmdline(arch: Arch, rt: bool) -> Vec<String> {
     // A kernel that is broken must end, so that the lab sees it at once: panic on oops, and no reboot (-no-reboot).
     let mut line: Vec<&str> = vec!["panic=-1", "oops=panic", "mitigations=off", "loglevel=5", "random.trust_cpu=on"];
+    // Twice emulated, a CPU that waits behind others on the development machine looks stuck: with the usual 20 s a busy
+    // computer lost boots to soft lockups that were none. A CPU that is really silent is still found within a minute.
+    line.extend(["watchdog_thresh=30", "rcupdate.rcu_cpu_stall_timeout=60"]);
     match arch {
         // QEMU hands a kaslr-seed over; KASLR forces KPTI on CPUs without E0PD, and then each system call flushes TCG's
         // translation cache: seven times slower.
