@@ -16,7 +16,6 @@ use crate::{LabError, Result};
 struct World {
     /// CPUs taken offline by guest.
     offline: BTreeMap<usize, u32>,
-    guests: usize,
     paused: Vec<usize>,
     /// Background commands that run: their first word.
     background: Vec<String>,
@@ -89,10 +88,7 @@ impl Rig for FakeRig {
         Ok(Vec::new())
     }
     fn start_guest(&self, _: &GuestSpec) -> Result<usize> {
-        let mut world = self.0.borrow_mut();
-        assert_eq!(world.paused.len(), world.guests, "a guest boots while others run");
-        world.guests += 1;
-        Ok(world.guests - 1)
+        Ok(0)
     }
     fn stop_guest(&self, _: usize) -> Result<()> {
         Ok(())
@@ -223,9 +219,8 @@ fn run_choice(text: &str, world: World, choice: Choice) -> (Report, Rc<RefCell<W
     let world = Rc::new(RefCell::new(world));
     let boot = |spec: &MachineSpec, _: &dyn Progress| -> Result<Box<dyn Rig>> {
         let mut w = world.borrow_mut();
-        assert!(spec.guests.is_empty(), "guests are started one by one");
+        assert_eq!(spec.guests.len(), 2);
         w.boots += 1;
-        w.guests = 0;
         w.loads = 0;
         w.offline.clear();
         w.paused.clear();
