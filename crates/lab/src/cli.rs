@@ -6,6 +6,7 @@ use crate::{Cache, cancel, image, machine::accel, progress::Spinner};
 mod doctor;
 pub mod machine_args;
 mod reliability;
+mod script;
 mod shell;
 
 /// The nested lab.

@@ -1,4 +1,4 @@
-//! `entrain lab shell`: a host machine with guests up, and a terminal on it; or one command in it.
+//! `entrain lab shell`: a host machine with guests up, and a terminal on it; or one command in it; or a script.
 use std::{
     io::{self, IsTerminal, Read, Write},
     process::ExitCode,
@@ -13,10 +13,10 @@ use std::{
 use anyhow::Context;
 use rustix::termios::{self, OptionalActions, Termios};
 
-use super::machine_args::MachineArgs;
+use super::{machine_args::MachineArgs, script};
 use crate::{
     Cache, cancel,
-    machine::{Command, Machine, Running, Target},
+    machine::{Command, Machine, Target},
     progress::Spinner,
 };
 
@@ -27,6 +27,7 @@ const FOREVER: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Options of `entrain lab shell`.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = script::HELP)]
 pub(super) struct ShellArgs {
     #[command(flatten)]
     machine: MachineArgs,
@@ -48,32 +49,20 @@ pub(super) fn run(args: ShellArgs) -> anyhow::Result<ExitCode> {
         let spinner = Spinner::new();
         Machine::boot(&cache, &args.machine.spec(), &spinner)?
     };
-    let status = if args.command.is_empty() {
+    let deadline = Duration::from_secs(args.deadline);
+    let status = if !args.command.is_empty() {
+        script::stream(machine.start(target, Command::new(args.command).within(deadline))?)?
+    } else if io::stdin().is_terminal() {
         terminal(&machine, target)?
     } else {
-        let command = Command::new(args.command).within(Duration::from_secs(args.deadline));
-        stream(machine.start(target, command)?)?
+        script::run(&machine, target, deadline)?
     };
     machine.shutdown()?;
     Ok(ExitCode::from(u8::try_from(status).unwrap_or(1)))
 }
 
-/// Hands a command's output on as it comes.
-fn stream(mut running: Running) -> anyhow::Result<i32> {
-    while let Some((err, bytes)) = running.piece(Duration::from_secs(1))? {
-        if err {
-            io::stderr().write_all(&bytes)?;
-        } else {
-            io::stdout().write_all(&bytes)?;
-            io::stdout().flush()?;
-        }
-    }
-    Ok(running.status())
-}
-
 /// Connects this terminal with a shell in the machine.
 fn terminal(machine: &Machine, target: Target) -> anyhow::Result<i32> {
-    anyhow::ensure!(io::stdin().is_terminal(), "stdin is no terminal: give a command after '--' instead");
     eprintln!(
         "{target} ({}, Linux {}), up after {:.0} s with {} guests. 'exit' or Ctrl-] leaves.",
         machine.spec().arch,

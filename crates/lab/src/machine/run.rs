@@ -219,12 +219,17 @@ impl Machine {
     }
 
     fn known(&self, guest: usize) -> Result<()> {
-        let guests = self.guests.lock().expect("no panic under it").len();
+        let guests = self.guests();
         if guest < guests {
             Ok(())
         } else {
             Err(LabError::Invalid(format!("there is no guest {guest}: {guests} were started")))
         }
+    }
+
+    /// Number of guests started so far, ended ones included.
+    pub fn guests(&self) -> usize {
+        self.guests.lock().expect("no panic under it").len()
     }
 
     /// Ends a guest's QEMU. Its index is not given to another.

@@ -1,0 +1,151 @@
+//! `entrain lab shell` without a terminal: lines from stdin, each run in the host machine or a guest.
+use std::{
+    io::{self, BufRead, Write},
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+
+use crate::machine::{Command, GuestSpec, Machine, Running, Target};
+
+/// What a line of a script asks for.
+#[derive(Debug, Eq, PartialEq)]
+enum Line<'a> {
+    Nothing,
+    Shell(Target, &'a str),
+    Put { target: Target, file: &'a str, path: &'a str },
+    Get { target: Target, path: &'a str, file: &'a str },
+    Start { vcpus: u32, memory_mib: u32 },
+    Stop(usize),
+    Reset(usize),
+    Pause(usize),
+    Resume(usize),
+}
+
+/// Help on scripts, for the command's long help.
+pub(super) const HELP: &str = "\
+Without a terminal, lines are read from stdin and run one after the other:
+  COMMAND…                   runs in the host machine (or where --in says)
+  @N COMMAND…                runs in guest N; @host in the host machine
+  %put FILE PATH             copies a file into the machine; '@N %put …' into guest N
+  %get PATH FILE             copies a file out of it
+  %start VCPUS MIB           starts one more guest
+  %stop N, %reset N, %pause N, %resume N
+A line '# …' is a comment. The exit status is that of the last line that failed.";
+
+fn parse(text: &str, default: Target) -> anyhow::Result<Line<'_>> {
+    let text = text.trim();
+    if text.is_empty() || text.starts_with('#') {
+        return Ok(Line::Nothing);
+    }
+    let (target, text) = match text.strip_prefix('@') {
+        None => (default, text),
+        Some(rest) => {
+            let (who, line) = rest.split_once(' ').context("a target without a command")?;
+            let target = match who {
+                "host" => Target::Host,
+                n => Target::Guest(n.parse().with_context(|| format!("'{n}' is neither a guest's number nor 'host'"))?),
+            };
+            (target, line.trim())
+        }
+    };
+    let Some(order) = text.strip_prefix('%') else { return Ok(Line::Shell(target, text)) };
+    let words: Vec<&str> = order.split_whitespace().collect();
+    let guest = |n: &str| n.parse::<usize>().with_context(|| format!("'{n}' is no guest's number"));
+    Ok(match words[..] {
+        ["put", file, path] => Line::Put { target, file, path },
+        ["get", path, file] => Line::Get { target, path, file },
+        ["start", vcpus, mib] => Line::Start { vcpus: vcpus.parse()?, memory_mib: mib.parse()? },
+        ["stop", n] => Line::Stop(guest(n)?),
+        ["reset", n] => Line::Reset(guest(n)?),
+        ["pause", n] => Line::Pause(guest(n)?),
+        ["resume", n] => Line::Resume(guest(n)?),
+        _ => bail!("unknown order '%{order}' (see entrain lab shell --help)"),
+    })
+}
+
+/// Runs the lines of stdin; returns the exit status of the last that failed, or 0.
+pub(super) fn run(machine: &Machine, default: Target, deadline: Duration) -> anyhow::Result<i32> {
+    let mut status = 0;
+    for (number, text) in io::stdin().lock().lines().enumerate() {
+        let text = text.context("reading the script")?;
+        crate::cancel::check()?;
+        let outcome = parse(&text, default).and_then(|line| one(machine, &line, deadline));
+        match outcome {
+            Ok(0) => {}
+            Ok(other) => {
+                eprintln!("line {}: status {other}", number + 1);
+                status = other;
+            }
+            Err(error) => {
+                // A machine that died takes the script with it; a mistyped line does not.
+                machine.check()?;
+                eprintln!("line {}: {error:#}", number + 1);
+                status = 1;
+            }
+        }
+    }
+    Ok(status)
+}
+
+fn one(machine: &Machine, line: &Line<'_>, deadline: Duration) -> anyhow::Result<i32> {
+    match *line {
+        Line::Nothing => {}
+        Line::Shell(target, text) => return stream(machine.start(target, Command::shell(text).within(deadline))?),
+        Line::Put { target, file, path } => {
+            let bytes = std::fs::read(file).with_context(|| format!("reading {file}"))?;
+            machine.put(target, path, &bytes, 0o755)?;
+        }
+        Line::Get { target, path, file } => {
+            let bytes = machine.get(target, path)?;
+            std::fs::write(file, bytes).with_context(|| format!("writing {file}"))?;
+        }
+        Line::Start { vcpus, memory_mib } => {
+            let name = format!("guest{}", machine.guests());
+            let guest = machine.start_guest(&GuestSpec { memory_mib, ..GuestSpec::new(name, vcpus) })?;
+            println!("guest {guest} is up");
+        }
+        Line::Stop(n) => machine.stop_guest(n)?,
+        Line::Reset(n) => machine.reset_guest(n)?,
+        Line::Pause(n) => machine.pause_guest(n)?,
+        Line::Resume(n) => machine.resume_guest(n)?,
+    }
+    Ok(0)
+}
+
+/// Hands a command's output on as it comes; returns its exit status.
+pub(super) fn stream(mut running: Running) -> anyhow::Result<i32> {
+    while let Some((err, bytes)) = running.piece(Duration::from_secs(1))? {
+        if err {
+            io::stderr().write_all(&bytes)?;
+        } else {
+            io::stdout().write_all(&bytes)?;
+            io::stdout().flush()?;
+        }
+    }
+    Ok(running.status())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_name_their_target() {
+        let parse = |text| parse(text, Target::Host).unwrap();
+        assert_eq!(parse("  # nothing"), Line::Nothing);
+        assert_eq!(parse("ls -l"), Line::Shell(Target::Host, "ls -l"));
+        assert_eq!(parse("@1 ls"), Line::Shell(Target::Guest(1), "ls"));
+        assert_eq!(parse("@host nproc"), Line::Shell(Target::Host, "nproc"));
+        assert_eq!(parse("@0 %put a /b"), Line::Put { target: Target::Guest(0), file: "a", path: "/b" });
+        assert_eq!(parse("%start 4 384"), Line::Start { vcpus: 4, memory_mib: 384 });
+        assert_eq!(parse("%reset 1"), Line::Reset(1));
+    }
+
+    #[test]
+    fn mistakes_are_told() {
+        for text in ["@x ls", "@1", "%reset", "%reset x", "%boil 3"] {
+            assert!(parse(text, Target::Host).is_err(), "{text}");
+        }
+    }
+}
