@@ -167,7 +167,7 @@ void SCX_OP(guest_dispatch, __s32 cpu, struct task_struct *prev)
 		has = true;
 	}
 	if (has) {
-		if (take_over(cpu, true, own))
+		if (vcpu(cpu)->compare && take_over(cpu, true, own))
 			return;
 		if (t && own == vtime) {
 			scx_bpf_task_set_slice(prev, guest_slice(scx_bpf_dsq_nr_queued(QUEUE_OPEN(cpu))));
@@ -236,6 +236,8 @@ void SCX_OP(guest_tick, struct task_struct *p)
 	}
 	vcpud_step(now);
 	publish_wants(cpu);
+	publish_runnable(cpu);
+	v->compare = 1;
 	if (v->parked && !is_pinned(p) && kept_for(p, cpu) >= 0)
 		scx_bpf_task_set_slice(p, 0);
 

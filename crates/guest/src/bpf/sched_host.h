@@ -115,9 +115,18 @@ static __always_inline void publish_running(__s32 cpu, struct task_struct *p, __
 		return;
 	WRITE_ONCE(page->guest.prio, p ? (__u64)p->prio : PRIO_IDLE);
 	WRITE_ONCE(page->guest.latency, latency);
-	WRITE_ONCE(page->guest.runnable, p ? 1 + (__u64)scx_bpf_dsq_nr_queued(QUEUE_OPEN(cpu)) +
-							 (__u64)scx_bpf_dsq_nr_queued(QUEUE_PINNED(cpu))
-					   : 0);
+	if (!p)
+		WRITE_ONCE(page->guest.runnable, 0);
+}
+
+/* Tasks that want this vCPU, the running one counted; at ticks. */
+static __always_inline void publish_runnable(__s32 cpu)
+{
+	struct entrain_page *page = page_of(cpu);
+
+	if (page)
+		WRITE_ONCE(page->guest.runnable, 1 + (__u64)scx_bpf_dsq_nr_queued(QUEUE_OPEN(cpu)) +
+							 (__u64)scx_bpf_dsq_nr_queued(QUEUE_PINNED(cpu)));
 }
 
 static __always_inline void publish_util(__s32 cpu, __u64 load)

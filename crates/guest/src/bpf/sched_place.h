@@ -152,12 +152,17 @@ __noinline int take_from(__s32 other, int own_work, __u64 own_vtime)
 	return true;
 }
 
-/* Looks for work of others: at a few when there is own work, at all before the vCPU idles. */
+/*
+ * Looks for work of others: at a few when there is own work, at all before the vCPU idles. With own work once a tick: a
+ * look costs more than most wake-ups take.
+ */
 static __noinline bool take_over(__s32 cpu, int own_work, __u64 own_vtime)
 {
 	struct vcpu_ctx *v = vcpu(cpu);
 	__u32 looks = own_work && nr_vcpus > LOOK_AT_BUSY ? LOOK_AT_BUSY : nr_vcpus;
 	int i;
+
+	v->compare = 0;
 
 	bpf_for (i, 0, looks) {
 		__s32 other = ++v->look % nr_vcpus;

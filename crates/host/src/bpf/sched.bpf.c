@@ -18,6 +18,7 @@ char LICENSE[] SEC("license") = "GPL";
 #define RUNTIME_INF	(~0ULL)
 #define NUMA_NO_NODE	(-1)
 #define CLOCK_MONOTONIC 1
+#define TICK_EARLY_NS	ENTRAIN_MSEC /* a slice that would end within this time after a tick ends with it */
 #define EOPNOTSUPP	95
 #define ENOMEM		12
 
@@ -40,10 +41,9 @@ __s32 SCX_OP(host_select_cpu, struct task_struct *p, __s32 prev_cpu, __u64 wake_
 		return cpu;
 	t = task_ctx(p);
 	if (t) {
-		struct cpu_ctx *c = cpu_ctx(cpu);
-
 		t->place = PLACE_LOCAL;
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_now(t, c ? c->llc : 0), 0);
+		/* ops.running gives it its slice. */
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_min_ns, 0);
 	}
 	return cpu;
 }
@@ -122,6 +122,16 @@ void SCX_OP(host_dispatch, __s32 cpu, struct task_struct *prev)
 		return;
 	if (t)
 		scx_bpf_task_set_slice(prev, slice_now(t, c->llc));
+}
+
+/* A slice was measured out when the task began; whoever has come since must not wait for one that nobody waited for. */
+void SCX_OP(host_tick, struct task_struct *p)
+{
+	struct cpu_ctx *c = cpu_ctx(scx_bpf_task_cpu(p));
+
+	if (c && c->started && !c->granted &&
+	    entrain_sub(scx_bpf_now(), c->started) + TICK_EARLY_NS >= slice_for(c->llc))
+		scx_bpf_task_set_slice(p, 0);
 }
 
 void SCX_OP(host_runnable, struct task_struct *p, __u64 enq_flags)
@@ -364,6 +374,7 @@ struct sched_ext_ops entrain_ops = {
 	.select_cpu = (void *)host_select_cpu,
 	.enqueue = (void *)host_enqueue,
 	.dispatch = (void *)host_dispatch,
+	.tick = (void *)host_tick,
 	.runnable = (void *)host_runnable,
 	.quiescent = (void *)host_quiescent,
 	.running = (void *)host_running,

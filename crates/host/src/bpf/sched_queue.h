@@ -12,7 +12,8 @@
 /* A directed yield that nobody has followed for so long is forgotten: the lock has moved on. */
 #define NEXT_STALE_NS (2 * ENTRAIN_MSEC)
 
-static __always_inline __u64 slice_now(struct task_ctx *t, __u32 llc)
+/* The slice that a queue as long as this one leaves. */
+static __always_inline __u64 slice_for(__u32 llc)
 {
 	struct queue_ctx *q = queue_of(llc);
 	struct entrain_slice_in in = {
@@ -22,10 +23,17 @@ static __always_inline __u64 slice_now(struct task_ctx *t, __u32 llc)
 		.cpus = q->cpus,
 	};
 	__s32 waiting = scx_bpf_dsq_nr_queued(DSQ_LLC(llc));
-	__u64 slice, owed = t->extend.debt;
 
 	in.waiting = waiting > 0 ? waiting : 0;
-	slice = entrain_extend_repay(&t->extend, entrain_slice(&in), slice_min_ns);
+	return entrain_slice(&in);
+}
+
+/* The slice of a task that begins now, less what it owes. */
+static __always_inline __u64 slice_now(struct task_ctx *t, __u32 llc)
+{
+	__u64 owed = t->extend.debt;
+	__u64 slice = entrain_extend_repay(&t->extend, slice_for(llc), slice_min_ns);
+
 	if (owed > t->extend.debt)
 		COUNT(t, repaid_ns, owed - t->extend.debt);
 	return slice;

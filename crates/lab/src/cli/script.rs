@@ -5,6 +5,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use crossbeam_channel::RecvTimeoutError;
 
 use crate::machine::{Command, GuestSpec, Machine, Running, Target};
 
@@ -66,26 +67,35 @@ fn parse(text: &str, default: Target) -> anyhow::Result<Line<'_>> {
 
 /// Runs the lines of stdin; returns the exit status of the last that failed, or 0.
 pub(super) fn run(machine: &Machine, default: Target, deadline: Duration) -> anyhow::Result<i32> {
-    let mut status = 0;
-    for (number, text) in io::stdin().lock().lines().enumerate() {
-        let text = text.context("reading the script")?;
-        crate::cancel::check()?;
+    let (mut status, mut number) = (0, 0);
+    let (lines, script) = crossbeam_channel::bounded(0);
+    // Ends with the process: a read cannot be called off.
+    std::thread::spawn(move || io::stdin().lock().lines().try_for_each(|line| lines.send(line)));
+    loop {
+        let text = loop {
+            crate::cancel::check()?;
+            match script.recv_timeout(Duration::from_millis(100)) {
+                Ok(line) => break line.context("reading the script")?,
+                Err(RecvTimeoutError::Timeout) => machine.check()?,
+                Err(RecvTimeoutError::Disconnected) => return Ok(status),
+            }
+        };
+        number += 1;
         let outcome = parse(&text, default).and_then(|line| one(machine, &line, deadline));
         match outcome {
             Ok(0) => {}
             Ok(other) => {
-                eprintln!("line {}: status {other}", number + 1);
+                eprintln!("line {number}: status {other}");
                 status = other;
             }
             Err(error) => {
                 // A machine that died takes the script with it; a mistyped line does not.
                 machine.check()?;
-                eprintln!("line {}: {error:#}", number + 1);
+                eprintln!("line {number}: {error:#}");
                 status = 1;
             }
         }
     }
-    Ok(status)
 }
 
 fn one(machine: &Machine, line: &Line<'_>, deadline: Duration) -> anyhow::Result<i32> {

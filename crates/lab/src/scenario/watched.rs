@@ -2,7 +2,8 @@
 //! vCPU off its pCPU.
 //!
 //! `params`: `loads`, one command (an array of words) for each guest of the configuration; a daemon must run on the host,
-//! which the arm sets up. `weights`, optional: the guests' CPU weights, for the fairness index; all equal by default.
+//! which the arm sets up. `weights`, optional: the guests' CPU weights, in units of 100; each VM's process then is in a cgroup
+//! of that `cpu.weight` for as long. The fairness index divides by them.
 
 use std::time::Duration;
 
@@ -31,6 +32,7 @@ impl Scenario for Watched {
     fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
         let loads = loads(context)?;
         let weights = weights(context, loads.len())?;
+        let _groups = context.params.contains_key("weights").then(|| Groups::make(rig, &weights)).transpose()?;
         let jobs: Vec<Box<dyn Job>> = context
             .guests
             .iter()
@@ -51,6 +53,40 @@ impl Scenario for Watched {
             }
         }
         figures(&before, &after, &weights, samples)
+    }
+}
+
+/// The VMs' processes in cgroups of their own; back in the root once this is dropped.
+struct Groups<'a>(&'a dyn Rig);
+
+impl<'a> Groups<'a> {
+    fn make(rig: &'a dyn Rig, weights: &[f64]) -> Result<Self> {
+        let mut vms = status(rig)?["vms"].as_array().cloned().unwrap_or_default();
+        vms.sort_by_key(|vm| vm["name"].as_str().unwrap_or_default().to_owned());
+        if vms.len() != weights.len() {
+            return Err(unmet(format!("weights for {} guests, and {} VMs run", weights.len(), vms.len())));
+        }
+        let groups = Self(rig);
+        shell(rig, Target::Host, "echo +cpu > /sys/fs/cgroup/cgroup.subtree_control")?;
+        for (number, (vm, weight)) in vms.iter().zip(weights).enumerate() {
+            let line = format!(
+                "d=/sys/fs/cgroup/watched{number}; mkdir -p $d && echo {} > $d/cpu.weight && echo {} > $d/cgroup.procs",
+                100.0 * weight,
+                vm["pid"],
+            );
+            shell(rig, Target::Host, &line)?;
+        }
+        Ok(groups)
+    }
+}
+
+impl Drop for Groups<'_> {
+    fn drop(&mut self) {
+        let line = "for d in /sys/fs/cgroup/watched*; do \
+                    for p in $(cat $d/cgroup.procs); do echo $p > /sys/fs/cgroup/cgroup.procs; done; rmdir $d; done";
+        if let Err(error) = shell(self.0, Target::Host, line) {
+            tracing::warn!("the VMs' cgroups are left behind: {error}");
+        }
     }
 }
 
