@@ -77,7 +77,12 @@ impl Stack {
                 stack.syscall = syscall(base);
             }
             stack.interrupt = stack.interrupt.or_else(|| interrupt(base));
-            if !is_entry(base) {
+            if is_entry(base) {
+                if stack.interrupt.is_some() {
+                    // What lies below the interrupt belongs to a task that happened to be there.
+                    break;
+                }
+            } else {
                 stack.frames.push(base.to_owned());
             }
         }
@@ -130,6 +135,7 @@ ffffffff81000400 T do_syscall_64
 ffffffff81000500 D not_code
 ffffffff81000600 t __traceiter_workqueue_queue_work
 ffffffff81000700 t run_timer_softirq
+ffffffff81000800 T asm_sysvec_apic_timer_interrupt
 ffffffffc0000000 t bpf_prog_6deef7357e7b4530_watch_queue_work\t[bpf]
 ";
 
@@ -152,6 +158,9 @@ ffffffffc0000000 t bpf_prog_6deef7357e7b4530_watch_queue_work\t[bpf]
         let stack = Stack::of(&addresses, &symbols);
         assert_eq!(stack.frames, ["queue_work_on", "__lru_add_drain_all", "__x64_sys_mbind"]);
         assert_eq!((stack.syscall.as_deref(), stack.interrupt), (Some("mbind"), None));
-        assert_eq!(Stack::of(&[base + 0x120, base + 0x710], &symbols).interrupt, Some("timer"));
+        let below = [base + 0x120, base + 0x710, base + 0x810, base + 0x310];
+        let stack = Stack::of(&below, &symbols);
+        assert_eq!((stack.interrupt, stack.syscall), (Some("timer"), None), "the system call is the interrupted task's");
+        assert_eq!(stack.frames, ["queue_work_on", "run_timer_softirq"]);
     }
 }

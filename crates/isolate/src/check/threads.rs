@@ -194,7 +194,7 @@ mod tests {
     fn files(threads: &[(i32, &str, &str, i32)]) -> Vec<(String, String)> {
         let mut files = vec![("proc/70/status".to_owned(), "VmLck:\t    0 kB\nVmRSS:\t  409600 kB\n".to_owned())];
         for (tid, comm, cpus, policy) in threads {
-            let stat = format!("{tid} ({comm}) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 3 0 4711 {} {policy} 0", "0 ".repeat(16) + "1");
+            let stat = format!("{tid} ({comm}) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 3 0 4711 {} {policy} 0", "0 ".repeat(16) + "1 0");
             files.push((format!("proc/70/task/{tid}/comm"), (*comm).to_owned()));
             files.push((format!("proc/70/task/{tid}/stat"), stat));
             files.push((format!("proc/70/task/{tid}/status"), format!("Cpus_allowed_list:\t{cpus}\n")));

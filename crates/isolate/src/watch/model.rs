@@ -1,6 +1,7 @@
 //! From what BPF gathered to lines that name cause, sender and remedy.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
+use std::collections::btree_map::{BTreeMap, Entry};
 
 use serde::Serialize;
 
@@ -17,17 +18,18 @@ pub(crate) struct Row {
     pub(crate) kind: Kind,
     /// What interrupted: function, thread, device.
     pub(crate) cause: String,
-    /// The task that caused it; empty when it is not known.
+    /// The task that caused it; empty when it is not known, and when it was an interrupt (`via`): that can come upon
+    /// any task.
     pub(crate) sender: String,
-    /// Its process, the last one of that name; 0 when it is not known. Without a sender, the thread that ran.
+    /// Its process, the last one of that name; 0 when it is not known. A task without a sender: its own thread.
     pub(crate) pid: u32,
     /// Its cgroup's path.
     pub(crate) cgroup: String,
     /// The system call that it was in.
     pub(crate) syscall: Option<String>,
-    /// It was only interrupted itself: by this.
+    /// The interrupt that caused it.
     pub(crate) via: Option<&'static str>,
-    /// Its kernel stack, innermost function first.
+    /// The sender's kernel stack, innermost function first; of several the one that took most time.
     pub(crate) stack: Vec<String>,
     pub(crate) count: u64,
     /// Time taken from the CPU, ns.
@@ -108,13 +110,14 @@ impl Model {
             frames: &stack.frames,
             nohz_full: self.context.nohz_full.contains(key.cpu),
         };
+        let by_task = stack.interrupt.is_none();
         Some(Row {
             cpu: key.cpu,
             kind,
             cause: cause(&facts, key.subject),
-            sender: text(&key.sender),
-            pid: total.pid,
-            cgroup: self.cgroups.path(key.cgroup),
+            sender: if by_task { text(&key.sender) } else { String::new() },
+            pid: if by_task { total.pid } else { 0 },
+            cgroup: if by_task { self.cgroups.path(key.cgroup) } else { String::new() },
             remedy: remedy(&facts),
             syscall: stack.syscall,
             via: stack.interrupt,
@@ -133,21 +136,19 @@ impl Model {
         lost: Lost,
         seconds: f64,
     ) -> Report {
-        // Keys differ in numbers that lead to the same words: a cgroup's that has ended, stacks by other return addresses.
-        let mut merged: BTreeMap<_, Row> = BTreeMap::new();
+        // One line for all stacks of a sender in one system call: of those, the one that took most is told.
+        let mut merged: BTreeMap<_, (Row, u64)> = BTreeMap::new();
         for row in totals.iter().filter_map(|(key, total)| self.row(key, total)).filter(|row| row.count > 0) {
-            let id = (row.cpu, row.kind, row.cause.clone(), row.sender.clone(), row.cgroup.clone(), row.stack.clone());
-            merged
-                .entry(id)
-                .and_modify(|one| {
-                    one.count += row.count;
-                    one.total_ns += row.total_ns;
-                    one.max_ns = one.max_ns.max(row.max_ns);
-                    one.pid = one.pid.max(row.pid);
-                })
-                .or_insert(row);
+            let sender = (row.sender.clone(), row.cgroup.clone(), row.syscall.clone(), row.via);
+            match merged.entry((row.cpu, row.kind, row.cause.clone(), sender)) {
+                Entry::Vacant(place) => {
+                    let ns = row.total_ns;
+                    place.insert((row, ns));
+                }
+                Entry::Occupied(mut place) => add(place.get_mut(), row),
+            }
         }
-        let mut rows: Vec<Row> = merged.into_values().collect();
+        let mut rows: Vec<Row> = merged.into_values().map(|(row, _)| row).collect();
         rows.extend(steal_ns.iter().filter(|(_, ns)| **ns > 0).map(|(cpu, ns)| steal(*cpu, *ns)));
         rows.sort_by_key(|row| std::cmp::Reverse((row.total_ns, row.count)));
         let per_cpu = self.context.cpus.iter().map(|cpu| {
@@ -177,6 +178,18 @@ impl Model {
 
     fn function(&self, address: u64) -> String {
         self.context.symbols.name(address).map_or_else(|| format!("{address:#x}"), str::to_owned)
+    }
+}
+
+/// Adds a line to another one; `most` is the time of the one whose stack is told.
+fn add((one, most): &mut (Row, u64), other: Row) {
+    one.count += other.count;
+    one.total_ns += other.total_ns;
+    one.max_ns = one.max_ns.max(other.max_ns);
+    one.pid = one.pid.max(other.pid);
+    if other.total_ns > *most {
+        *most = other.total_ns;
+        (one.stack, one.remedy) = (other.stack, other.remedy.or(one.remedy));
     }
 }
 

@@ -25,7 +25,7 @@ const FUNCTIONS: [(&[&str], &str); 15] = [
     (&["vmstat_update"], "sysctl vm.stat_interval=120; newer kernels spare isolated CPUs"),
     (&["sync_overcommit_as"], "set vm.overcommit_memory once, before the real-time work starts"),
     (&["ipi_mb", "ipi_sync_core", "ipi_rseq", "ipi_sync_rq_state"], "membarrier: keep the sender's process off this CPU, or use its private commands only"),
-    (&["flush_tlb_func", "do_flush_tlb_all", "do_kernel_range_flush", "do_sync_core", "do_patch"], "kernel text or mappings change (BPF, ftrace, modules, vmalloc): do that before the real-time work starts"),
+    (&["do_flush_tlb_all", "do_kernel_range_flush", "do_sync_core", "do_patch"], "kernel text or mappings change (BPF, ftrace, modules, vmalloc): do that before the real-time work starts"),
     (&["flush_tlb"], "the sender shares its memory with a task here: no mmap, munmap or mprotect while it runs, or mlockall first"),
     (&["rcu_exp_", "rcu_exp_handler"], "sysctl-like switch /sys/kernel/rcu_normal = 1: no expedited grace periods"),
     (&["__rdmsr_on_cpu", "__wrmsr_on_cpu", "__cpuid_smp", "aperfmperf_", "snapshot_"], "stop the tool that reads this CPU's registers (turbostat, monitoring, /proc/cpuinfo)"),

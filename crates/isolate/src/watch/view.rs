@@ -7,7 +7,6 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Text};
 use ratatui::widgets::{Paragraph, Wrap};
 
-use super::interface::Kind;
 use super::model::{Report, Row};
 
 /// Columns before the cause.
@@ -76,24 +75,47 @@ impl View {
     }
 }
 
-/// The table and, line by line, what to do.
+/// Lines of the plain table; the JSON has all.
+const PLAIN: usize = 50;
+/// Causes named with a remedy.
+const NAMED: usize = 4;
+
+/// The table and what to do.
 pub(crate) fn plain(report: &Report) -> String {
     let mut text = format!("{}\n{}\n", summary(report), header());
-    for row in &report.rows {
+    for row in report.rows.iter().take(PLAIN) {
         text.push_str(&line(row, 140));
         text.push('\n');
     }
-    let mut told = Vec::new();
-    for row in report.rows.iter().filter(|row| row.remedy.is_some() && row.kind != Kind::Vector) {
-        let advice = format!("  {} {}: {}", row.kind.word(), row.cause, row.remedy.unwrap_or_default());
-        if !told.contains(&advice) {
-            told.push(advice);
-        }
+    if report.rows.len() > PLAIN {
+        text.push_str(&format!(" {} more that took less; --json has all\n", report.rows.len() - PLAIN));
     }
-    if !told.is_empty() {
-        text.push_str(&format!("\nWhat helps, most time first:\n{}\n", told.join("\n")));
+    let remedies = remedies(report);
+    if !remedies.is_empty() {
+        text.push_str(&format!("\nWhat helps, most time first:\n{}\n", remedies.join("\n")));
     }
     text
+}
+
+/// Each remedy once, with the causes that it is for.
+fn remedies(report: &Report) -> Vec<String> {
+    let mut found: Vec<(&str, Vec<String>)> = Vec::new();
+    for row in &report.rows {
+        let Some(remedy) = row.remedy else { continue };
+        let at = found.iter().position(|(text, _)| *text == remedy).unwrap_or_else(|| {
+            found.push((remedy, Vec::new()));
+            found.len() - 1
+        });
+        let cause = format!("{} {}", row.kind.word(), row.cause);
+        if !found[at].1.contains(&cause) {
+            found[at].1.push(cause);
+        }
+    }
+    let told = found.iter().map(|(remedy, causes)| {
+        let more = if causes.len() > NAMED { ", …" } else { "" };
+        format!("  {}{more}:\n      {remedy}", causes[..causes.len().min(NAMED)].join(", "))
+    });
+    told.collect()
 }
 
 fn summary(report: &Report) -> String {
@@ -130,12 +152,9 @@ fn line(row: &Row, width: usize) -> String {
 
 /// Who caused it, in words; empty when that is not known.
 pub(crate) fn sender(row: &Row) -> String {
-    if row.sender.is_empty() {
-        return String::new();
-    }
     match (row.via, &row.syscall) {
-        // The task was running by chance.
-        (Some(via), _) => format!(" <- {via} (on {})", row.sender),
+        (Some(via), _) => format!(" <- {via}"),
+        (None, _) if row.sender.is_empty() => String::new(),
         (None, Some(call)) => format!(" <- {} ({}) {call}()", row.sender, row.pid),
         (None, None) => format!(" <- {} ({})", row.sender, row.pid),
     }
