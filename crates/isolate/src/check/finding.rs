@@ -4,6 +4,9 @@ use serde::Serialize;
 
 use super::change::Change;
 
+/// Commands told of many alike.
+const COMMANDS: usize = 3;
+
 /// The outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -70,7 +73,11 @@ impl Finding {
     /// What can be done at run time; without a command of its own, the changes' commands are told.
     pub(crate) fn with(mut self, changes: Vec<Change>) -> Self {
         if self.command.is_empty() {
-            self.command = changes.iter().map(Change::command).collect::<Vec<_>>().join("; ");
+            let told: Vec<String> = changes.iter().take(COMMANDS).map(Change::command).collect();
+            self.command = told.join("; ");
+            if changes.len() > COMMANDS {
+                self.command += &format!("; and {} more like these: --fix, or --json for all", changes.len() - COMMANDS);
+            }
         }
         if self.state == State::Todo {
             self.fix = changes;

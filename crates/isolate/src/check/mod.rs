@@ -11,18 +11,23 @@ mod scheduler;
 mod system;
 mod threads;
 
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
+use rustix::termios;
 
 use crate::cpuset::CpuSet;
 use crate::root::Root;
 use change::Change;
 use finding::{Finding, State};
 use system::System;
+
+/// Columns where stdout is no terminal.
+const WIDTH: u16 = 110;
 
 /// Compares the set-up of this host or guest with what is known to matter. Exit status: 0 all well, 1 something to do,
 /// 2 error.
@@ -160,8 +165,9 @@ fn text(system: &System, findings: &[Finding], applied: &[Applied]) -> String {
         system.release.1,
     );
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(["", "check", "found", "wanted"]);
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_width(termios::tcgetwinsize(io::stdout()).map_or(WIDTH, |size| size.ws_col.max(60)));
+    table.set_header(["", "CHECK", "FOUND", "WANTED"]);
     for finding in findings {
         table.add_row([finding.state.word(), finding.check, &finding.found, &finding.wanted]);
     }
