@@ -27,9 +27,8 @@ impl CpuSet {
     /// As such a mask.
     pub(crate) fn to_mask(&self) -> String {
         let words = self.0.last().map_or(1, |last| last / 32 + 1);
-        let word = |word: u32| {
-            self.0.iter().filter(|cpu| *cpu / 32 == word).fold(0_u32, |bits, cpu| bits | 1 << (cpu % 32))
-        };
+        let word =
+            |word: u32| self.0.iter().filter(|cpu| *cpu / 32 == word).fold(0_u32, |bits, cpu| bits | 1 << (cpu % 32));
         let first = format!("{:x}", word(words - 1));
         (0..words - 1).rev().fold(first, |text, n| format!("{text},{:08x}", word(n)))
     }

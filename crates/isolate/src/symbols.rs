@@ -42,7 +42,8 @@ impl Symbols {
 
     /// The address of a function.
     pub(crate) fn address(&self, name: &str) -> Option<u64> {
-        let found = self.functions.iter().find(|(_, begin, end)| &self.names[*begin as usize..*end as usize] == name)?;
+        let found =
+            self.functions.iter().find(|(_, begin, end)| &self.names[*begin as usize..*end as usize] == name)?;
         Some(found.0)
     }
 
@@ -101,9 +102,8 @@ fn is_entry(name: &str) -> bool {
 }
 
 fn syscall(name: &str) -> Option<String> {
-    let name = ["__x64_sys_", "__arm64_sys_", "__ia32_sys_", "__se_sys_"]
-        .iter()
-        .find_map(|start| name.strip_prefix(start))?;
+    let name =
+        ["__x64_sys_", "__arm64_sys_", "__ia32_sys_", "__se_sys_"].iter().find_map(|start| name.strip_prefix(start))?;
     Some(name.to_owned())
 }
 
@@ -154,13 +154,18 @@ ffffffffc0000000 t bpf_prog_6deef7357e7b4530_watch_queue_work\t[bpf]
     fn a_stack_tells_the_system_call() {
         let symbols = Symbols::parse(TEXT);
         let base = 0xffff_ffff_8100_0000;
-        let addresses = [0xffff_ffff_c000_0010, base + 0x610, base + 0x120, base + 0x210, base + 0x310, base + 0x410, 0];
+        let addresses =
+            [0xffff_ffff_c000_0010, base + 0x610, base + 0x120, base + 0x210, base + 0x310, base + 0x410, 0];
         let stack = Stack::of(&addresses, &symbols);
         assert_eq!(stack.frames, ["queue_work_on", "__lru_add_drain_all", "__x64_sys_mbind"]);
         assert_eq!((stack.syscall.as_deref(), stack.interrupt), (Some("mbind"), None));
         let below = [base + 0x120, base + 0x710, base + 0x810, base + 0x310];
         let stack = Stack::of(&below, &symbols);
-        assert_eq!((stack.interrupt, stack.syscall), (Some("timer"), None), "the system call is the interrupted task's");
+        assert_eq!(
+            (stack.interrupt, stack.syscall),
+            (Some("timer"), None),
+            "the system call is the interrupted task's"
+        );
         assert_eq!(stack.frames, ["queue_work_on", "run_timer_softirq"]);
     }
 }

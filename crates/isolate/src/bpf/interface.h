@@ -9,7 +9,7 @@
 #define WATCH_CPU_WORDS 128
 #define WATCH_COMM	16
 /* Frames of a sender's kernel stack, those of the tracing itself included. */
-#define WATCH_STACK 24
+#define WATCH_STACK	24
 
 /* What interrupts. */
 #define WATCH_WORK    1	 /* work item; subject: its function, what: the workqueue, detail: 1 = unbound */

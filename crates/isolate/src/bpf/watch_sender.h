@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Who causes it: noted on the sender's CPU when work is queued, an IPI is sent or a thread is woken there for a watched
- * CPU, and found again when it takes effect. Every map forgets its oldest entries: work can be cancelled, IPIs can merge.
+ * CPU, and found again when it takes effect. Every map forgets its oldest entries: work can be cancelled, IPIs can
+ * merge.
  */
 #ifndef ENTRAIN_ISOLATE_WATCH_SENDER_H
 #define ENTRAIN_ISOLATE_WATCH_SENDER_H

@@ -57,7 +57,8 @@ fn rcu_nocbs(system: &System) -> Finding {
 fn patience(system: &System) -> Finding {
     let check = "rcu patience";
     let why = "without it, any grace period that this CPU keeps waiting for wakes rcuc there from the tick";
-    let source = "Documentation/admin-guide/kernel-parameters.txt (rcutree.nohz_full_patience_delay); commit 68d124b09999";
+    let source =
+        "Documentation/admin-guide/kernel-parameters.txt (rcutree.nohz_full_patience_delay); commit 68d124b09999";
     let wanted = format!("{PATIENCE} ms or more");
     let path = "sys/module/rcutree/parameters/nohz_full_patience_delay";
     match system.root.parse::<u32>(path) {
@@ -75,12 +76,17 @@ fn patience(system: &System) -> Finding {
 
 fn guest_exit(system: &System) -> Finding {
     let (major, minor) = system.release;
-    Finding::new("rcu at guest exit", State::when(system.at_least((6, 12))), format!("{major}.{minor}"), "6.12 or newer")
-        .because(
-            "KVM notes a quiescent state at each guest exit, so that a busy vCPU does not wake rcuc",
-            "commit 593377036e50",
-        )
-        .by("use Linux 6.12 or newer on a KVM host")
+    Finding::new(
+        "rcu at guest exit",
+        State::when(system.at_least((6, 12))),
+        format!("{major}.{minor}"),
+        "6.12 or newer",
+    )
+    .because(
+        "KVM notes a quiescent state at each guest exit, so that a busy vCPU does not wake rcuc",
+        "commit 593377036e50",
+    )
+    .by("use Linux 6.12 or newer on a KVM host")
 }
 
 fn clocksource(system: &System) -> Option<Finding> {
@@ -110,7 +116,10 @@ fn watchdog(system: &System) -> Option<Finding> {
     let fix = Change::write(&system.root, path, system.housekeeping.to_string());
     Some(
         Finding::new("soft lockup watchdog", state, shown(&found), system.housekeeping.to_string())
-            .because("its timer fires on each CPU of this set every few seconds", "Documentation/admin-guide/lockup-watchdogs.rst")
+            .because(
+                "its timer fires on each CPU of this set every few seconds",
+                "Documentation/admin-guide/lockup-watchdogs.rst",
+            )
             .with(fix.into_iter().collect()),
     )
 }
@@ -122,7 +131,10 @@ fn nmi_watchdog(system: &System) -> Option<Finding> {
     let fix = Change::write(&system.root, path, "0");
     Some(
         Finding::new("NMI watchdog", state, found, "0")
-            .because("it takes a perf counter and interrupts every CPU", "Documentation/admin-guide/lockup-watchdogs.rst")
+            .because(
+                "it takes a perf counter and interrupts every CPU",
+                "Documentation/admin-guide/lockup-watchdogs.rst",
+            )
             .with(fix.into_iter().collect()),
     )
 }

@@ -138,6 +138,9 @@ mod tests {
     #[test]
     fn names_with_parentheses_do_not_shift_fields() {
         let text = "7 (a) b) c) S 1 7 7 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 4711 0";
-        assert_eq!((stat_field(text, 3), stat_field(text, 9), stat_field(text, 22)), (Some("S"), Some("2129984"), Some("4711")));
+        assert_eq!(
+            (stat_field(text, 3), stat_field(text, 9), stat_field(text, 22)),
+            (Some("S"), Some("2129984"), Some("4711"))
+        );
     }
 }

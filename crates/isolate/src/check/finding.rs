@@ -76,7 +76,8 @@ impl Finding {
             let told: Vec<String> = changes.iter().take(COMMANDS).map(Change::command).collect();
             self.command = told.join("; ");
             if changes.len() > COMMANDS {
-                self.command += &format!("; and {} more like these: --fix, or --json for all", changes.len() - COMMANDS);
+                self.command +=
+                    &format!("; and {} more like these: --fix, or --json for all", changes.len() - COMMANDS);
             }
         }
         if self.state == State::Todo {

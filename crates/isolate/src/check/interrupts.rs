@@ -101,7 +101,10 @@ fn threads(system: &System) -> Finding {
         });
     }
     Finding::new("kernel threads", State::when(names.is_empty()), list(&names), "none that may choose an isolated CPU")
-        .because("those that are not bound to a CPU can be kept away", "Documentation/admin-guide/kernel-per-CPU-kthreads.rst")
+        .because(
+            "those that are not bound to a CPU can be kept away",
+            "Documentation/admin-guide/kernel-per-CPU-kthreads.rst",
+        )
         .with(changes)
 }
 

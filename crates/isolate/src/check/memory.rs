@@ -59,7 +59,10 @@ fn compaction(system: &System) -> Option<Finding> {
     let fix = Change::write(&system.root, path, "0");
     Some(
         Finding::new("proactive compaction", State::when(found == "0"), found, "0")
-            .because("compaction in the background drains caches of all CPUs", "Documentation/admin-guide/sysctl/vm.rst")
+            .because(
+                "compaction in the background drains caches of all CPUs",
+                "Documentation/admin-guide/sysctl/vm.rst",
+            )
             .with(fix.into_iter().collect()),
     )
 }

@@ -244,7 +244,10 @@ mod tests {
         let system = System::read(root, Some(&"2-3".parse().unwrap()));
         let findings = all(&system);
         for finding in findings.iter().filter(|finding| finding.state == State::Todo) {
-            assert!(!finding.why.is_empty() && !finding.source.is_empty() && !finding.command.is_empty(), "{finding:?}");
+            assert!(
+                !finding.why.is_empty() && !finding.source.is_empty() && !finding.command.is_empty(),
+                "{finding:?}"
+            );
         }
         let text = text(&system, &findings, &[]);
         assert!(text.contains("nohz_full") && text.contains("none of them can be done at run time"), "{text}");

@@ -41,7 +41,10 @@ fn idle_states(system: &System) -> Finding {
     }
     let found = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     Finding::new("deep idle states", State::when(names.is_empty()), found, format!("none above {LATENCY} us"))
-        .because("waking from a deep idle state takes longer than the work itself", "Documentation/admin-guide/pm/cpuidle.rst")
+        .because(
+            "waking from a deep idle state takes longer than the work itself",
+            "Documentation/admin-guide/pm/cpuidle.rst",
+        )
         .with(changes)
 }
 
@@ -63,7 +66,10 @@ fn haltpoll(system: &System) -> Option<Finding> {
     let command = if fix.is_some() { "" } else { "boot with cpuidle_haltpoll.force=1, or idle=poll" };
     Some(
         Finding::new("guest halt polling", State::when(good), shown, "haltpoll with a poll time")
-            .because("a vCPU that halts leaves its pCPU and must be woken by the host", "Documentation/virt/guest-halt-polling.rst")
+            .because(
+                "a vCPU that halts leaves its pCPU and must be woken by the host",
+                "Documentation/virt/guest-halt-polling.rst",
+            )
             .by(command)
             .with(fix.into_iter().collect()),
     )
@@ -103,7 +109,10 @@ fn siblings(system: &System) -> Option<Finding> {
     }
     Some(
         Finding::new("SMT siblings", State::Todo, shared.join(", "), "no core shared with housekeeping CPUs")
-            .because("two CPUs of a core share its execution units and caches", "Documentation/admin-guide/hw-vuln/core-scheduling.rst")
+            .because(
+                "two CPUs of a core share its execution units and caches",
+                "Documentation/admin-guide/hw-vuln/core-scheduling.rst",
+            )
             .by("isolate both CPUs of a core, or take the sibling offline (boot with nosmt)"),
     )
 }

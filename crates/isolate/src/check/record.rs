@@ -49,6 +49,7 @@ pub(super) fn store(root: &Root, changes: &[Change]) -> anyhow::Result<()> {
     fs::create_dir_all(root.path(FOLDER)).with_context(|| format!("cannot make {}", root.path(FOLDER).display()))?;
     // Whole or not at all: a half-written record would lose every original value.
     let part = path.with_extension("part");
-    fs::write(&part, serde_json::to_string_pretty(changes)?).with_context(|| format!("cannot write {}", part.display()))?;
+    fs::write(&part, serde_json::to_string_pretty(changes)?)
+        .with_context(|| format!("cannot write {}", part.display()))?;
     fs::rename(&part, &path).with_context(|| format!("cannot write {}", path.display()))
 }

@@ -81,7 +81,10 @@ fn numa(system: &System) -> Option<Finding> {
     let fix = Change::write(&system.root, path, "0");
     Some(
         Finding::new("NUMA balancing", State::when(found == "0"), found, "0")
-            .because("it unmaps pages of running tasks to see who uses them", "Documentation/admin-guide/sysctl/kernel.rst")
+            .because(
+                "it unmaps pages of running tasks to see who uses them",
+                "Documentation/admin-guide/sysctl/kernel.rst",
+            )
             .with(fix.into_iter().collect()),
     )
 }

@@ -111,9 +111,13 @@ fn pinning(system: &System, vms: &[Vm]) -> Finding {
             wrong.push(format!("{} of {pid} shares CPU {}", thread.comm, thread.allowed));
         }
     }
-    let found = if wrong.is_empty() { format!("{} vCPUs, each on a CPU of its own", vcpus.len()) } else { wrong.join(", ") };
+    let found =
+        if wrong.is_empty() { format!("{} vCPUs, each on a CPU of its own", vcpus.len()) } else { wrong.join(", ") };
     Finding::new("vCPU pinning", State::when(wrong.is_empty()), found, "each vCPU alone on an isolated CPU")
-        .because("without load balancing nobody else moves it, and two of them would wait for each other", "Documentation/admin-guide/kernel-parameters.txt (isolcpus)")
+        .because(
+            "without load balancing nobody else moves it, and two of them would wait for each other",
+            "Documentation/admin-guide/kernel-parameters.txt (isolcpus)",
+        )
         .by("libvirt: <vcpupin vcpu='N' cpuset='CPU'/>; else taskset -pc CPU TID")
 }
 
@@ -134,7 +138,10 @@ fn priority(system: &System, vms: &[Vm]) -> Finding {
     }
     let found = if wrong.is_empty() { "real-time".to_owned() } else { format!("ordinary: {}", wrong.join(", ")) };
     Finding::new("vCPU priority", State::when(wrong.is_empty()), found, "SCHED_FIFO, priority 1 or more")
-        .because("kernel threads of ordinary priority wait until the vCPU halts", "Documentation/scheduler/sched-rt-group.rst")
+        .because(
+            "kernel threads of ordinary priority wait until the vCPU halts",
+            "Documentation/scheduler/sched-rt-group.rst",
+        )
         .with(changes)
 }
 
@@ -155,7 +162,10 @@ fn emulator(system: &System, vms: &[Vm]) -> Finding {
     }
     let found = if wrong.is_empty() { "on housekeeping CPUs".to_owned() } else { wrong.join(", ") };
     Finding::new("emulator threads", State::when(wrong.is_empty()), found, format!("on CPU {}", system.housekeeping))
-        .because("the VMM's own threads and its I/O threads would run in the vCPU's place", "libvirt <emulatorpin>, <iothreadpin>")
+        .because(
+            "the VMM's own threads and its I/O threads would run in the vCPU's place",
+            "libvirt <emulatorpin>, <iothreadpin>",
+        )
         .with(changes)
 }
 
@@ -175,7 +185,10 @@ fn locked(system: &System, vms: &[Vm]) -> Finding {
     }
     let found = if loose.is_empty() { "locked".to_owned() } else { format!("not locked: {}", loose.join(", ")) };
     Finding::new("memory locking", State::when(loose.is_empty()), found, "all memory locked")
-        .because("a page that was reclaimed or migrated costs the vCPU an exit and a fault", "mlock(2); Documentation/mm/unevictable-lru.rst")
+        .because(
+            "a page that was reclaimed or migrated costs the vCPU an exit and a fault",
+            "mlock(2); Documentation/mm/unevictable-lru.rst",
+        )
         .by("QEMU: -overcommit mem-lock=on; libvirt: <memoryBacking><locked/></memoryBacking>")
 }
 
@@ -194,7 +207,10 @@ mod tests {
     fn files(threads: &[(i32, &str, &str, i32)]) -> Vec<(String, String)> {
         let mut files = vec![("proc/70/status".to_owned(), "VmLck:\t    0 kB\nVmRSS:\t  409600 kB\n".to_owned())];
         for (tid, comm, cpus, policy) in threads {
-            let stat = format!("{tid} ({comm}) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 3 0 4711 {} {policy} 0", "0 ".repeat(16) + "1 0");
+            let stat = format!(
+                "{tid} ({comm}) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 3 0 4711 {} {policy} 0",
+                "0 ".repeat(16) + "1 0"
+            );
             files.push((format!("proc/70/task/{tid}/comm"), (*comm).to_owned()));
             files.push((format!("proc/70/task/{tid}/stat"), stat));
             files.push((format!("proc/70/task/{tid}/status"), format!("Cpus_allowed_list:\t{cpus}\n")));
@@ -212,7 +228,8 @@ mod tests {
 
     #[test]
     fn a_vm_pinned_badly_is_told_thread_by_thread() {
-        let all = findings(&[(70, "qemu", "0-3", 0), (71, "CPU 0/KVM", "2", 0), (72, "CPU 1/KVM", "2", libc::SCHED_FIFO)]);
+        let all =
+            findings(&[(70, "qemu", "0-3", 0), (71, "CPU 0/KVM", "2", 0), (72, "CPU 1/KVM", "2", libc::SCHED_FIFO)]);
         let of = |name| all.iter().find(|one| one.check == name).unwrap();
         assert!(of("vCPU pinning").found.contains("CPU 0/KVM of 70 shares CPU 2"), "{}", of("vCPU pinning").found);
         assert_eq!(of("vCPU priority").command, "chrt -f -p 1 71");

@@ -67,7 +67,8 @@ mod tests {
     fn numbers_of_folders_become_paths() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("system.slice/docker-1.scope")).unwrap();
-        let info = format!("31 23 0:28 / /sys rw - tmpfs t rw\n41 31 0:38 / {} rw - cgroup2 c rw\n", dir.path().display());
+        let info =
+            format!("31 23 0:28 / /sys rw - tmpfs t rw\n41 31 0:38 / {} rw - cgroup2 c rw\n", dir.path().display());
         let mut cgroups = Cgroups::new(&info);
         let id = fs::metadata(dir.path().join("system.slice/docker-1.scope")).unwrap().ino();
         cgroups.learn([id, 0, u64::MAX]);

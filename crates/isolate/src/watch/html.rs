@@ -79,7 +79,11 @@ fn timeline(report: &Report, model: &Model, events: &[Event], began_ns: u64) -> 
     let _ = write!(
         html,
         "<p>Each bar is one interruption, at least a pixel wide; hold the pointer over it for its cause.{}</p>",
-        if missing > 0 { format!(" The {} longest are drawn, {missing} shorter or later ones are not.", drawn.len()) } else { String::new() }
+        if missing > 0 {
+            format!(" The {} longest are drawn, {missing} shorter or later ones are not.", drawn.len())
+        } else {
+            String::new()
+        }
     );
     let span = report.seconds.max(1e-9) * 1e9;
     for cpu in report.cpus.iter() {
@@ -119,7 +123,8 @@ fn timeline(report: &Report, model: &Model, events: &[Event], began_ns: u64) -> 
                 escape(&sender(&row))
             );
         }
-        let _ = write!(html, "</svg></div><div class=\"scale\"><span>0 s</span><span>{:.1} s</span></div>", report.seconds);
+        let _ =
+            write!(html, "</svg></div><div class=\"scale\"><span>0 s</span><span>{:.1} s</span></div>", report.seconds);
     }
     html + "</section>"
 }

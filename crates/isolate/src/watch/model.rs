@@ -99,7 +99,8 @@ impl Model {
     pub(crate) fn row(&self, key: &Key, total: &Total) -> Option<Row> {
         let kind = Kind::of(key.kind)?;
         let what = text(&key.what);
-        let named = matches!(kind, Kind::Work | Kind::Call | Kind::Timer | Kind::Softirq | Kind::Nmi) && key.subject != 0;
+        let named =
+            matches!(kind, Kind::Work | Kind::Call | Kind::Timer | Kind::Softirq | Kind::Nmi) && key.subject != 0;
         let function = if named { self.function(key.subject) } else { String::new() };
         let stack = self.stacks.get(&key.stack).cloned().unwrap_or_default();
         let facts = Facts {

@@ -4,7 +4,11 @@ use super::interface::Kind;
 
 /// Tick dependencies, TICK_DEP_MASK_* of include/linux/tick.h, why each holds the tick, and what to do.
 const TICK: [(u32, &str, &str); 6] = [
-    (1, "CPU-time timer", "a process there has a CPU-time limit or timer (RLIMIT_CPU, CLOCK_PROCESS_CPUTIME_ID): remove it"),
+    (
+        1,
+        "CPU-time timer",
+        "a process there has a CPU-time limit or timer (RLIMIT_CPU, CLOCK_PROCESS_CPUTIME_ID): remove it",
+    ),
     (2, "perf events", "stop perf on this CPU; kernel.nmi_watchdog=0"),
     (4, "more than one runnable task", "see the tasks and kernel threads that run there: move or pin them elsewhere"),
     (8, "unstable clock", "boot with tsc=reliable if the TSC is sound"),
@@ -12,7 +16,8 @@ const TICK: [(u32, &str, &str); 6] = [
     (32, "expedited RCU", "boot with rcu_nocbs=CPUS; rcupdate.rcu_normal=1"),
 ];
 
-const QPW: &str = "PREEMPT_RT: `entrain isolate qpw` drains by the remote CPU's lock; else keep the sender from doing it";
+const QPW: &str =
+    "PREEMPT_RT: `entrain isolate qpw` drains by the remote CPU's lock; else keep the sender from doing it";
 const UNBOUND: &str = "take the CPU out of /sys/devices/virtual/workqueue/cpumask";
 const RCU: &str = "boot with rcu_nocbs=CPUS and rcutree.nohz_full_patience_delay=1000 (Linux 6.12 or newer)";
 const IRQ: &str = "move the interrupt: echo HOUSEKEEPING > /proc/irq/NUMBER/smp_affinity_list; irqaffinity= at boot";
@@ -24,11 +29,23 @@ const FUNCTIONS: [(&[&str], &str); 15] = [
     (&["refresh_vm_stats", "stat_refresh"], "keep the sender from reading /proc/sys/vm/stat_refresh"),
     (&["vmstat_update"], "sysctl vm.stat_interval=120; newer kernels spare isolated CPUs"),
     (&["sync_overcommit_as"], "set vm.overcommit_memory once, before the real-time work starts"),
-    (&["ipi_mb", "ipi_sync_core", "ipi_rseq", "ipi_sync_rq_state"], "membarrier: keep the sender's process off this CPU, or use its private commands only"),
-    (&["do_flush_tlb_all", "do_kernel_range_flush", "do_sync_core", "do_patch"], "kernel text or mappings change (BPF, ftrace, modules, vmalloc): do that before the real-time work starts"),
-    (&["flush_tlb"], "the sender shares its memory with a task here: no mmap, munmap or mprotect while it runs, or mlockall first"),
+    (
+        &["ipi_mb", "ipi_sync_core", "ipi_rseq", "ipi_sync_rq_state"],
+        "membarrier: keep the sender's process off this CPU, or use its private commands only",
+    ),
+    (
+        &["do_flush_tlb_all", "do_kernel_range_flush", "do_sync_core", "do_patch"],
+        "kernel text or mappings change (BPF, ftrace, modules, vmalloc): do that before the real-time work starts",
+    ),
+    (
+        &["flush_tlb"],
+        "the sender shares its memory with a task here: no mmap, munmap or mprotect while it runs, or mlockall first",
+    ),
     (&["rcu_exp_", "rcu_exp_handler"], "sysctl-like switch /sys/kernel/rcu_normal = 1: no expedited grace periods"),
-    (&["__rdmsr_on_cpu", "__wrmsr_on_cpu", "__cpuid_smp", "aperfmperf_", "snapshot_"], "stop the tool that reads this CPU's registers (turbostat, monitoring, /proc/cpuinfo)"),
+    (
+        &["__rdmsr_on_cpu", "__wrmsr_on_cpu", "__cpuid_smp", "aperfmperf_", "snapshot_"],
+        "stop the tool that reads this CPU's registers (turbostat, monitoring, /proc/cpuinfo)",
+    ),
     (&["__perf_", "remote_function", "perf_"], "no perf events on this CPU; kernel.nmi_watchdog=0"),
     (&["retrigger_next_event", "clock_was_set"], "the clock was stepped: let the time daemon slew only"),
     (&["invalidate_bh_lru"], "no BLKFLSBUF or unmount while the real-time work runs"),
@@ -117,7 +134,9 @@ pub(crate) fn remedy(facts: &Facts<'_>) -> Option<&'static str> {
 fn by_frames(frames: &[String]) -> Option<&'static str> {
     let in_stack = |part: &str| frames.iter().any(|frame| frame.contains(part));
     if in_stack("apic_timer_fn") || in_stack("kvm_vcpu_kick") {
-        return Some("the guest's timer fires on another CPU and kicks the vCPU: kernel.timer_migration=0, or the guest uses less of it (nohz)");
+        return Some(
+            "the guest's timer fires on another CPU and kicks the vCPU: kernel.timer_migration=0, or the guest uses less of it (nohz)",
+        );
     }
     if in_stack("queue_work") || in_stack("insert_work") {
         return Some("goes with the work item that it announces");
@@ -128,7 +147,8 @@ fn by_frames(frames: &[String]) -> Option<&'static str> {
     if in_stack("membarrier") {
         return Some("membarrier: keep the sender's process off this CPU");
     }
-    let wakes = ["try_to_wake_up", "wake_up_process", "ttwu_", "wake_up_q", "wake_up_new_task"].iter().any(|f| in_stack(f));
+    let wakes =
+        ["try_to_wake_up", "wake_up_process", "ttwu_", "wake_up_q", "wake_up_new_task"].iter().any(|f| in_stack(f));
     wakes.then_some("a task was woken to run here: see tasks and kernel threads of this CPU")
 }
 
@@ -146,7 +166,9 @@ fn timer(facts: &Facts<'_>) -> Option<&'static str> {
         "apic_timer_fn" => Some("a guest's timer: it belongs to the vCPU"),
         "hrtimer_wakeup" => Some("a task that runs here sleeps with a time limit: its own doing"),
         "perf_mux_hrtimer_handler" => Some("no perf events on this CPU"),
-        "dl_server_timer" | "dl_task_timer" => Some("the fair server: echo 0 > /sys/kernel/debug/sched/fair_server/cpuN/runtime"),
+        "dl_server_timer" | "dl_task_timer" => {
+            Some("the fair server: echo 0 > /sys/kernel/debug/sched/fair_server/cpuN/runtime")
+        }
         _ => None,
     }
 }

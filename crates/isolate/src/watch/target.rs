@@ -37,7 +37,9 @@ impl Target {
             }
             for (tid, allowed) in threads {
                 if online.without(&allowed).is_empty() && cpus.is_none() {
-                    bail!("thread {tid} of {pid} may run on every CPU: pin it first (taskset -pc CPU {tid}), or name CPUs with --cpus");
+                    bail!(
+                        "thread {tid} of {pid} may run on every CPU: pin it first (taskset -pc CPU {tid}), or name CPUs with --cpus"
+                    );
                 }
                 pinned = pinned.union(&allowed);
                 owners.insert(tid);
@@ -66,13 +68,11 @@ pub(crate) fn vcpu_threads(root: &Root, pid: u32) -> Vec<(u32, CpuSet)> {
         let status = root.read(&format!("proc/{pid}/task/{tid}/status"))?;
         status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")?.trim().parse().ok())
     };
-    let tasks: Vec<u32> =
-        root.list(&format!("proc/{pid}/task")).iter().filter_map(|name| name.parse().ok()).collect();
+    let tasks: Vec<u32> = root.list(&format!("proc/{pid}/task")).iter().filter_map(|name| name.parse().ok()).collect();
     let of = |wanted: &dyn Fn(u32) -> bool| {
         tasks.iter().filter(|tid| wanted(**tid)).filter_map(|tid| Some((*tid, allowed(*tid)?))).collect::<Vec<_>>()
     };
-    let vcpus =
-        of(&|tid| root.read(&format!("proc/{pid}/task/{tid}/comm")).is_some_and(|comm| is_vcpu_name(&comm)));
+    let vcpus = of(&|tid| root.read(&format!("proc/{pid}/task/{tid}/comm")).is_some_and(|comm| is_vcpu_name(&comm)));
     if vcpus.is_empty() { of(&|tid| tid == pid) } else { vcpus }
 }
 

@@ -71,7 +71,10 @@ impl View {
         if let Some(row) = report.rows.get(self.chosen) {
             frame.render_widget(Paragraph::new(more(row).join("\n")).wrap(Wrap { trim: true }), details);
         }
-        frame.render_widget(Paragraph::new("q quit  up/down choose a line: its stack and remedy stand below the table"), foot);
+        frame.render_widget(
+            Paragraph::new("q quit  up/down choose a line: its stack and remedy stand below the table"),
+            foot,
+        );
     }
 }
 
@@ -121,7 +124,8 @@ fn remedies(report: &Report) -> Vec<String> {
 fn summary(report: &Report) -> String {
     let count: u64 = report.per_cpu.iter().map(|cpu| cpu.count).sum();
     let total: u64 = report.per_cpu.iter().map(|cpu| cpu.total_ns).sum();
-    let lost = if report.lost_causes > 0 { format!(", {} not attributed (full)", report.lost_causes) } else { String::new() };
+    let lost =
+        if report.lost_causes > 0 { format!(", {} not attributed (full)", report.lost_causes) } else { String::new() };
     let seconds = report.seconds.max(0.001);
     format!(
         "CPU {}: {count} interruptions in {:.1} s ({:.1}/s), {} taken{lost}",
@@ -203,7 +207,11 @@ mod tests {
         let screen: Vec<String> =
             (0..24).map(|y| (0..100).map(|x| buffer[(x, y)].symbol()).collect::<String>()).collect();
         assert!(screen[0].starts_with("CPU 1-2: 103 interruptions in 1.0 s"), "{}", screen[0]);
-        assert!(screen[4].starts_with(">  1 work              3    40 us    20 us  lru_add_drain_per_cpu"), "{}", screen[4]);
+        assert!(
+            screen[4].starts_with(">  1 work              3    40 us    20 us  lru_add_drain_per_cpu"),
+            "{}",
+            screen[4]
+        );
         let all = screen.join("\n");
         assert!(all.contains("stack: queue_work_on < __x64_sys_mbind"), "{all}");
         assert!(all.contains("remedy: PREEMPT_RT"), "{all}");
