@@ -149,7 +149,7 @@ fn undo(root: &Root, json: bool) -> anyhow::Result<ExitCode> {
     } else if applied.is_empty() {
         println!("Nothing to undo: --fix has changed nothing since the boot.");
     } else {
-        print!("{}", changes_text("Undone", &applied));
+        print!("{}", changes_text("Undone", &applied, false));
     }
     Ok(ExitCode::from(if failed.is_empty() { 0 } else { 2 }))
 }
@@ -183,7 +183,7 @@ fn text(system: &System, findings: &[Finding], applied: &[Applied]) -> String {
     }
     if !applied.is_empty() {
         text.push('\n');
-        text.push_str(&changes_text("Applied", applied));
+        text.push_str(&changes_text("Applied", applied, true));
     }
     let fixable = findings.iter().filter(|finding| !finding.fix.is_empty()).count();
     let todo = findings.iter().filter(|finding| finding.state == State::Todo).count();
@@ -195,11 +195,13 @@ fn text(system: &System, findings: &[Finding], applied: &[Applied]) -> String {
     text
 }
 
-fn changes_text(title: &str, applied: &[Applied]) -> String {
+/// The changes, each with the command that takes it back if `undo` says so.
+fn changes_text(title: &str, applied: &[Applied], undo: bool) -> String {
     let mut text = format!("{title}:\n");
     for one in applied {
         match &one.error {
-            None => text.push_str(&format!("  {}\n      undo: {}\n", one.command, one.undo)),
+            None if undo => text.push_str(&format!("  {}\n      undo: {}\n", one.command, one.undo)),
+            None => text.push_str(&format!("  {}\n", one.command)),
             Some(error) => text.push_str(&format!("  {}\n      refused: {error}\n", one.command)),
         }
     }

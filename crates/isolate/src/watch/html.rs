@@ -1,5 +1,6 @@
 //! The report as one HTML page: no script, no network, light and dark.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use super::interface::{Event, Kind};
@@ -7,8 +8,9 @@ use super::model::{Model, Report};
 use super::view::{sender, time};
 
 const STYLE: &str = include_str!("page.css");
-/// Interruptions drawn at most; the longest ones are.
-const DRAWN: usize = 4000;
+/// Interruptions drawn at most, and in each lane; the longest ones are.
+const DRAWN: usize = 8000;
+const IN_LANE: usize = 600;
 /// Width of the timeline in its own units, and height of a lane.
 const WIDTH: f64 = 1000.0;
 const LANE: f64 = 18.0;
@@ -74,13 +76,20 @@ fn timeline(report: &Report, model: &Model, events: &[Event], began_ns: u64) -> 
     let mut html = "<section><h2>Timeline</h2>".to_owned();
     let mut drawn: Vec<&Event> = events.iter().collect();
     drawn.sort_by_key(|event| std::cmp::Reverse(event.ns));
+    // Lanes of short interruptions would stay empty if the longest of all were taken.
+    let mut in_lane: HashMap<(u32, u32), usize> = HashMap::new();
+    drawn.retain(|event| {
+        let count = in_lane.entry((event.key.cpu, event.key.kind)).or_default();
+        *count += 1;
+        *count <= IN_LANE
+    });
     drawn.truncate(DRAWN);
     let missing = (events.len() - drawn.len()) as u64 + report.lost_events;
     let _ = write!(
         html,
         "<p>Each bar is one interruption, at least a pixel wide; hold the pointer over it for its cause.{}</p>",
         if missing > 0 {
-            format!(" The {} longest are drawn, {missing} shorter or later ones are not.", drawn.len())
+            format!(" The {} longest of each kind are drawn, {missing} shorter or later ones are not.", drawn.len())
         } else {
             String::new()
         }

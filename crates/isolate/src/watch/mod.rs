@@ -2,6 +2,8 @@
 
 mod cgroups;
 mod html;
+#[cfg(test)]
+mod injection;
 mod interface;
 mod model;
 mod programs;
@@ -99,6 +101,8 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
         end.load(Ordering::Relaxed) || seconds.is_some_and(|seconds| watch.began.elapsed().as_secs_f64() >= seconds)
     };
     if once {
+        // What comes before this line is not seen: loading takes its time.
+        eprintln!("watching CPU {} for {} s", watch.model.context.cpus, seconds.unwrap_or(ONCE));
         while !over(&watch) {
             std::thread::sleep(DRAIN.min(Duration::from_secs_f64(seconds.unwrap_or(ONCE))));
             watch.drain()?;
