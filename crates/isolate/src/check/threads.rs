@@ -96,7 +96,32 @@ fn parameters(system: &System) -> Vec<Finding> {
                 .by("echo options kvm_intel ple_gap=0 > /etc/modprobe.d/entrain-isolate.conf (all VMs lose these exits)"),
         );
     }
+    all.extend(posted_timer(system));
     all
+}
+
+/// Whether a vCPU's own timer, which fires on a housekeeping CPU, reaches the vCPU without an exit.
+fn posted_timer(system: &System) -> Option<Finding> {
+    let vendor = ["kvm_intel/parameters/enable_apicv", "kvm_amd/parameters/avic"];
+    let (path, on) = vendor.iter().find_map(|path| Some((path, system.root.read(&format!("sys/module/{path}"))?)))?;
+    let inject = system.root.read("sys/module/kvm/parameters/pi_inject_timer")?;
+    let posted = matches!(on.as_str(), "Y" | "1");
+    // Negative: the kernel decides, and takes it where nohz_full is set.
+    let good = posted && inject != "0";
+    let found = format!("{}={on}, pi_inject_timer={inject}", path.rsplit('/').next().unwrap_or(path));
+    Some(
+        Finding::new("kvm posted timers", State::when(good), found, "posted interrupts on, pi_inject_timer not 0")
+            .because(
+                "a vCPU's timer fires on another CPU; without posted interrupts that CPU kicks the vCPU by an IPI. QEMU needs \
+                 -overcommit cpu-pm=on besides",
+                "arch/x86/kvm/lapic.c (pi_inject_timer); commit 0c5f81dad46c",
+            )
+            .by(if posted {
+                "echo -1 > /sys/module/kvm/parameters/pi_inject_timer"
+            } else {
+                "load kvm_intel with enable_apicv=1, or kvm_amd with avic=1, where the processor can"
+            }),
+    )
 }
 
 fn pinning(system: &System, vms: &[Vm]) -> Finding {
@@ -217,6 +242,8 @@ mod tests {
         }
         files.push(("sys/devices/system/cpu/online".to_owned(), "0-3".to_owned()));
         files.push(("sys/module/kvm/parameters/kvmclock_periodic_sync".to_owned(), "Y".to_owned()));
+        files.push(("sys/module/kvm/parameters/pi_inject_timer".to_owned(), "-1".to_owned()));
+        files.push(("sys/module/kvm_amd/parameters/avic".to_owned(), "N".to_owned()));
         files
     }
 
@@ -241,7 +268,10 @@ mod tests {
     #[test]
     fn a_vm_elsewhere_is_nobodys_business_here() {
         let all = findings(&[(70, "qemu", "0-1", 0), (71, "CPU 0/KVM", "0-1", 0)]);
-        assert_eq!(all.iter().map(|one| one.check).collect::<Vec<_>>(), ["kvm kvmclock_periodic_sync"]);
+        assert_eq!(
+            all.iter().map(|one| one.check).collect::<Vec<_>>(),
+            ["kvm kvmclock_periodic_sync", "kvm posted timers"]
+        );
         let all = findings(&[(70, "qemu", "0-1", 0), (71, "CPU 0/KVM", "2", 1), (72, "CPU 1/KVM", "3", 1)]);
         let good = all.iter().filter(|one| one.state == State::Ok).count();
         assert_eq!(good, 3, "{all:?}");

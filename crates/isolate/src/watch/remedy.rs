@@ -135,7 +135,7 @@ fn by_frames(frames: &[String]) -> Option<&'static str> {
     let in_stack = |part: &str| frames.iter().any(|frame| frame.contains(part));
     if in_stack("apic_timer_fn") || in_stack("kvm_vcpu_kick") {
         return Some(
-            "the guest's timer fires on another CPU and kicks the vCPU: kernel.timer_migration=0, or the guest uses less of it (nohz)",
+            "the guest's timer fires on a housekeeping CPU, which kicks the vCPU. With APICv or AVIC, kvm.pi_inject_timer and QEMU's -overcommit cpu-pm=on it is posted instead; else try kernel.timer_migration=0",
         );
     }
     if in_stack("queue_work") || in_stack("insert_work") {
