@@ -102,8 +102,9 @@ fn is_entry(name: &str) -> bool {
 }
 
 fn syscall(name: &str) -> Option<String> {
-    let name =
-        ["__x64_sys_", "__arm64_sys_", "__ia32_sys_", "__se_sys_"].iter().find_map(|start| name.strip_prefix(start))?;
+    let name = ["__x64_sys_", "__arm64_sys_", "__ia32_sys_", "__se_sys_", "ksys_"]
+        .iter()
+        .find_map(|start| name.strip_prefix(start))?;
     Some(name.to_owned())
 }
 
