@@ -16,6 +16,8 @@ struct Cli {
 enum Command {
     /// In a guest: tells the host about it, and shows what the host says
     Guest(entrain_guest::cli::GuestArgs),
+    /// Isolated and real-time CPUs: who interrupts them, and their set-up
+    Isolate(entrain_isolate::cli::IsolateArgs),
     /// The nested lab: stock KVM hosts with real guests, on any machine
     Lab(entrain_lab::cli::LabArgs),
     /// On a KVM host: finds its VMs, pairs with their guests, publishes to them
@@ -29,13 +31,14 @@ fn main() -> anyhow::Result<ExitCode> {
     // RUST_LOG overrides; stdout belongs to results. Daemons tell what they do, commands only what is wrong.
     let level = match command {
         Command::Guest(_) | Command::Host(_) => "info",
-        Command::Lab(_) | Command::Top(_) => "warn",
+        Command::Isolate(_) | Command::Lab(_) | Command::Top(_) => "warn",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let colours = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
     match command {
         Command::Guest(args) => entrain_guest::cli::run(args),
+        Command::Isolate(args) => entrain_isolate::cli::run(args),
         Command::Lab(args) => entrain_lab::cli::run(args),
         Command::Host(args) => entrain_host::cli::run(args),
         Command::Top(args) => entrain_host::top::run(args),
