@@ -1,7 +1,9 @@
 //! The `entrain` command line.
+mod generate;
+
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 /// Lets the scheduler of a KVM host and the schedulers of its guests work together.
@@ -24,6 +26,9 @@ enum Command {
     Top(entrain_host::top::TopArgs),
     /// On a host or in a guest: what this machine can do, what it lacks, and the remedy
     Doctor(entrain_doctor::cli::DoctorArgs),
+    /// Man pages and shell completions, for packages
+    #[command(hide = true)]
+    Generate(generate::GenerateArgs),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -31,7 +36,7 @@ fn main() -> anyhow::Result<ExitCode> {
     // RUST_LOG overrides; stdout belongs to results. Daemons tell what they do, commands only what is wrong.
     let level = match command {
         Command::Guest(_) | Command::Host(_) => "info",
-        Command::Lab(_) | Command::Top(_) | Command::Doctor(_) => "warn",
+        Command::Lab(_) | Command::Top(_) | Command::Doctor(_) | Command::Generate(_) => "warn",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
@@ -41,5 +46,6 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Host(args) => entrain_host::cli::run(args),
         Command::Top(args) => entrain_host::top::run(args),
         Command::Doctor(args) => entrain_doctor::cli::run(args),
+        Command::Generate(args) => generate::run(&args, Cli::command()).map(|()| ExitCode::SUCCESS),
     }
 }

@@ -272,6 +272,7 @@ impl Daemon {
                 soon.replace(true);
             }
             if now >= next_discovery || soon.replace(false) {
+                notify::notify("WATCHDOG=1");
                 self.discover()?;
                 next_discovery = Instant::now() + DISCOVERY;
             }

@@ -10,7 +10,7 @@ use prometheus_client::encoding::{EncodeLabelSet, text::encode};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::{Metric, Registry, Unit};
 
 use crate::figures::ScheduleStatus;
 use crate::status::{Status, VcpuStatus};
@@ -59,13 +59,6 @@ struct Program {
 struct Build {
     version: String,
     mode: String,
-}
-
-/// A figure of the whole host has no label.
-type NoLabel = [(&'static str, &'static str); 0];
-
-fn one(value: f64) -> [(NoLabel, f64); 1] {
-    [([], value)]
 }
 
 /// A figure of something: its name, what it means, where it stands.
@@ -127,26 +120,20 @@ fn host(registry: &mut Registry, status: &Status) {
     let build = Build { version: status.version.clone(), mode: status.mode.clone() };
     gauges(registry, "build_info", "The daemon; always 1", None, [(build, 1.0)]);
     let vcpus: usize = status.vms.iter().map(|vm| vm.vcpus.len()).sum();
-    gauges(registry, "vms", "VMs that are known", None, one(status.vms.len() as f64));
-    gauges(registry, "vcpus", "vCPUs that are known", None, one(vcpus as f64));
+    gauge(registry, "vms", "VMs that are known", None, status.vms.len() as f64);
+    gauge(registry, "vcpus", "vCPUs that are known", None, vcpus as f64);
     let omitted = vcpus.saturating_sub(VCPUS) as f64;
-    gauges(
-        registry,
-        "vcpus_omitted",
-        "vCPUs without series of their own, for there being too many",
-        None,
-        one(omitted),
-    );
-    gauges(registry, "pcpus", "pCPUs of this host", None, one(status.pcpus.len() as f64));
+    gauge(registry, "vcpus_omitted", "vCPUs without series of their own, for there being too many", None, omitted);
+    gauge(registry, "pcpus", "pCPUs of this host", None, status.pcpus.len() as f64);
     let uptime = seconds(status.uptime_ns);
-    gauges(registry, "uptime", "Time that the daemon has run", Some(Unit::Seconds), one(uptime));
+    gauge(registry, "uptime", "Time that the daemon has run", Some(Unit::Seconds), uptime);
     let work = &status.work;
     let tasks = [("tick", work.tick_ns), ("discovery", work.discovery_ns), ("pairing", work.pairing_ns)];
     let tasks = tasks.map(|(task, ns)| (Task { task }, seconds(ns)));
     counters(registry, "work", "Time that the daemon spent", Some(Unit::Seconds), tasks);
     let dropped =
         "Events of BPF that found no room: a VM's end or a guest's doorbell, noticed within a second all the same";
-    counters(registry, "events_dropped", dropped, None, one(work.dropped_events as f64));
+    counter(registry, "events_dropped", dropped, None, work.dropped_events as f64);
 }
 
 fn vms(registry: &mut Registry, status: &Status) {
@@ -193,10 +180,10 @@ fn vcpus(registry: &mut Registry, status: &Status) {
 
 fn schedule(registry: &mut Registry, figures: &ScheduleStatus) {
     for (name, help, value) in SCHEDULE_COUNTS {
-        counters(registry, name, help, None, one(value(figures) as f64));
+        counter(registry, name, help, None, value(figures) as f64);
     }
     for (name, help, value) in SCHEDULE_TIMES {
-        counters(registry, name, help, Some(Unit::Seconds), one(seconds(value(figures))));
+        counter(registry, name, help, Some(Unit::Seconds), seconds(value(figures)));
     }
     let refused = [
         ("not_critical", figures.refused_not_critical),
@@ -207,7 +194,7 @@ fn schedule(registry: &mut Registry, figures: &ScheduleStatus) {
         all.iter().map(|&(reason, count)| (Reason { reason }, count as f64)).collect()
     };
     counters(registry, "sched_extensions_refused", "Slices not extended", None, by(&refused));
-    counters(registry, "sched_yields", "Directed yields that were honoured", None, one(figures.yields_honoured as f64));
+    counter(registry, "sched_yields", "Directed yields that were honoured", None, figures.yields_honoured as f64);
     let refused = [
         ("not_waiting", figures.yields_not_waiting),
         ("holds_nothing", figures.yields_holds_nothing),
@@ -236,6 +223,27 @@ fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
+fn register(registry: &mut Registry, name: &str, help: &str, unit: Option<Unit>, metric: impl Metric) {
+    match unit {
+        Some(unit) => registry.register_with_unit(name, help, unit, metric),
+        None => registry.register(name, help, metric),
+    }
+}
+
+/// Of the whole host.
+fn counter(registry: &mut Registry, name: &str, help: &str, unit: Option<Unit>, value: f64) {
+    let metric = Counter::<f64, AtomicU64>::default();
+    metric.inc_by(value);
+    register(registry, name, help, unit, metric);
+}
+
+/// Of the whole host.
+fn gauge(registry: &mut Registry, name: &str, help: &str, unit: Option<Unit>, value: f64) {
+    let metric = Gauge::<f64, AtomicU64>::default();
+    metric.set(value);
+    register(registry, name, help, unit, metric);
+}
+
 trait Labels: EncodeLabelSet + Clone + fmt::Debug + std::hash::Hash + Eq + Send + Sync + 'static {}
 impl<T: EncodeLabelSet + Clone + fmt::Debug + std::hash::Hash + Eq + Send + Sync + 'static> Labels for T {}
 
@@ -250,10 +258,7 @@ fn counters<L: Labels>(
     for (labels, value) in values {
         family.get_or_create(&labels).inc_by(value);
     }
-    match unit {
-        Some(unit) => registry.register_with_unit(name, help, unit, family),
-        None => registry.register(name, help, family),
-    }
+    register(registry, name, help, unit, family);
 }
 
 fn gauges<L: Labels>(
@@ -267,10 +272,7 @@ fn gauges<L: Labels>(
     for (labels, value) in values {
         family.get_or_create(&labels).set(value);
     }
-    match unit {
-        Some(unit) => registry.register_with_unit(name, help, unit, family),
-        None => registry.register(name, help, family),
-    }
+    register(registry, name, help, unit, family);
 }
 
 /// The same in Prometheus' older text format, which names a counter's family with its `_total` and knows neither units
