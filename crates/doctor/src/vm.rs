@@ -1,6 +1,6 @@
 //! The VMs that run here: KVM's files among the open ones of each process, and what backs the biggest part of its memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use entrain_host::Channel;
@@ -71,7 +71,9 @@ fn look(machine: &Machine, pid: i32) -> Option<RunningVm> {
     if !files.iter().any(|file| file == "anon_inode:kvm-vm") {
         return None;
     }
-    let vcpus = files.iter().filter(|file| file.starts_with("anon_inode:kvm-vcpu")).count();
+    // A VMM may hold a vCPU's file more than once.
+    let vcpus: BTreeSet<&String> = files.iter().filter(|file| file.starts_with("anon_inode:kvm-vcpu:")).collect();
+    let vcpus = vcpus.len();
     let confidential = files.iter().any(|file| file.contains("kvm-gmem"));
     let line = machine.text(format!("proc/{pid}/cmdline")).unwrap_or_default();
     let words: Vec<String> = line.split('\0').map(str::to_owned).collect();
@@ -153,8 +155,7 @@ pub(crate) fn examine(vm: &RunningVm, daemon: Option<&Daemon>) -> Vec<Finding> {
 }
 
 fn memory(vm: &RunningVm) -> Finding {
-    const FOR: &str = "publishing to the guest (steal, entitlement, which vCPU would run at once); without it the host only \
-                       reads whether a vCPU is in a critical section";
+    const FOR: &str = "telling the guest anything; without it the host only reads its preempt count";
     let Some(ram) = vm.ram else {
         return Finding::warn("vm.memory", FOR, "its memory map cannot be read", "run entrain doctor as root");
     };
