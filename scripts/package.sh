@@ -76,6 +76,9 @@ POSTRM
 
 program entrain entrain
 "$binaries/entrain" generate man "$stage/entrain/usr/share/man/man1"
+# The manual of `entrain guest` is that of entrain-guest; both packages may be on one machine, so only one has it.
+mkdir -p "$stage/entrain-guest/usr/share/man/man1"
+mv "$stage/entrain/usr/share/man/man1/entrain-guest.1" "$stage/entrain-guest/usr/share/man/man1/"
 "$binaries/entrain" generate completions "$stage/completions"
 install -D -m 644 "$stage/completions/entrain.bash" "$stage/entrain/usr/share/bash-completion/completions/entrain"
 install -D -m 644 "$stage/completions/_entrain" "$stage/entrain/usr/share/zsh/vendor-completions/_entrain"
@@ -92,10 +95,6 @@ finish entrain entrain-host.service "host and guest schedulers in step, on stock
     /etc/default/entrain-host /etc/entrain/host.toml
 
 program entrain-guest entrain-guest
-# The same manual as that of \`entrain guest\`, under the program's own name.
-mkdir -p "$stage/entrain-guest/usr/share/man/man1"
-gzip -dc "$stage/entrain/usr/share/man/man1/entrain-guest.1.gz" >"$stage/entrain-guest/usr/share/man/man1/entrain-guest.1"
-rm "$stage/entrain/usr/share/man/man1/entrain-guest.1.gz"
 file packaging/systemd/entrain-guest.service entrain-guest/usr/lib/systemd/system/entrain-guest.service
 file packaging/debian/entrain-guest.default entrain-guest/etc/default/entrain-guest
 common entrain-guest

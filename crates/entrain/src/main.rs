@@ -24,7 +24,6 @@ enum Command {
     Host(entrain_host::cli::HostArgs),
     /// On a KVM host: a live table of its VMs and vCPUs
     Top(entrain_host::top::TopArgs),
-    /// On a host or in a guest: what this machine can do, what it lacks, and the remedy
     Doctor(entrain_doctor::cli::DoctorArgs),
     /// Man pages and shell completions, for packages
     #[command(hide = true)]
