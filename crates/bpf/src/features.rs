@@ -27,8 +27,10 @@ pub struct Features {
     pub sched_ext: bool,
     /// KVM is loaded or built in, with type information.
     pub kvm: bool,
-    /// KVM's tracepoint of hypercalls (x86): the doorbell.
+    /// KVM's tracepoint of hypercalls: the doorbell of x86.
     pub kvm_hypercall: bool,
+    /// KVM's tracepoint of trapped `wfi` and `wfe`: the doorbell of arm64.
+    pub kvm_wfx: bool,
     /// The kernel keeps each CPU's performance level, and its address can be found.
     pub freq_scale: bool,
     /// Lockdown mode.
@@ -57,6 +59,7 @@ impl Features {
             sched_ext: has("sched_ext_ops"),
             kvm: has("nr_memslots_dirty_logging") || has("created_vcpus"),
             kvm_hypercall: has("btf_trace_kvm_hypercall"),
+            kvm_wfx: has("btf_trace_kvm_wfx_arm64"),
             freq_scale: has("arch_freq_scale") && has_symbol(root, "arch_freq_scale"),
             lockdown: lockdown(root),
             capable: capable(root),

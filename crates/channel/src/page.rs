@@ -16,7 +16,7 @@ pub const MAGIC1: u64 = 0xb5e1_f7a9_0c3d_2864;
 pub const VERSION: u32 = 1;
 /// vCPUs of one guest that can have a page.
 pub const MAX_VCPUS: usize = 256;
-/// x86: number of the hypercall that rings the doorbell.
+/// Rings the doorbell. x86: number of a hypercall; arm64: x0 of a `wfe` from user mode.
 pub const DOORBELL_NR: u64 = 0x656e_7472;
 /// Period of the guest agent's heartbeat, ns.
 pub const GUEST_BEAT_NS: u64 = 500_000_000;

@@ -1,7 +1,7 @@
 //! The `entrain` command line.
 mod generate;
 
-use std::process::ExitCode;
+use std::{io::IsTerminal, process::ExitCode};
 
 use clap::{CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
@@ -38,7 +38,8 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Lab(_) | Command::Top(_) | Command::Doctor(_) | Command::Generate(_) => "warn",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let colours = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
     match command {
         Command::Guest(args) => entrain_guest::cli::run(args),
         Command::Lab(args) => entrain_lab::cli::run(args),

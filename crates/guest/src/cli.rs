@@ -40,6 +40,10 @@ pub struct GuestArgs {
     #[arg(long)]
     status: bool,
 
+    /// With --status: exit status 1 unless a host publishes in the page of every vCPU
+    #[arg(long, requires = "status")]
+    paired: bool,
+
     /// With --status: JSON
     #[arg(long, requires = "status")]
     json: bool,
@@ -82,7 +86,7 @@ pub fn run(args: GuestArgs) -> anyhow::Result<ExitCode> {
     libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |_, text| tracing::debug!("{}", text.trim_end()))));
     let system = System::live();
     if args.status {
-        return show(&system, args.json);
+        return show(&system, args.json, args.paired);
     }
     if args.release {
         return release(&system);
@@ -106,14 +110,15 @@ pub fn run(args: GuestArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(system: &System, json: bool) -> anyhow::Result<ExitCode> {
+fn show(system: &System, json: bool, paired: bool) -> anyhow::Result<ExitCode> {
     let status = status::status(&system.bpffs()?, &system.run_folder()?)?;
     if json {
         println!("{}", serde_json::to_string(&status)?);
     } else {
         print!("{}", status.text());
     }
-    Ok(ExitCode::SUCCESS)
+    let lacks = paired && status.paired < status.vcpus.len();
+    Ok(if lacks { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn release(system: &System) -> anyhow::Result<ExitCode> {

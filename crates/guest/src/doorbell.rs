@@ -1,6 +1,8 @@
-//! The doorbell: tells the host without any device where a page is, by a hypercall that KVM traces and refuses.
+//! The doorbell: tells the host without any device where a page is, by an instruction that KVM traces and that changes
+//! nothing: on x86 a hypercall that KVM refuses; on arm64 a `wfe`, which Linux lets user programs execute and KVM traps
+//! where other tasks want the CPU. (`wfi` is no use: the guest's own kernel traps and skips it.)
 //!
-//! arm64 lets no user program make a hypercall; there the host finds the pages by their magic.
+//! The registers carry the message. Where nobody hears the bell, the host finds the pages by their magic.
 
 use entrain_channel::page::Page;
 
@@ -19,7 +21,6 @@ pub enum Ring {
 ///
 /// A short-lived child does it: under a foreign hypervisor the instruction may end the process, and the agent's own
 /// affinity stays as it is.
-#[cfg(target_arch = "x86_64")]
 pub fn ring(offers: &[(u32, &Page)]) -> Ring {
     use entrain_channel::page::{DOORBELL_NR, HeaderValues, MAGIC1, VERSION};
     use rustix::thread::{CpuSet, sched_setaffinity};
@@ -67,18 +68,48 @@ pub fn ring(offers: &[(u32, &Page)]) -> Ring {
     }
 }
 
-/// There is no bell on this architecture.
-#[cfg(not(target_arch = "x86_64"))]
-pub fn ring(_offers: &[(u32, &Page)]) -> Ring {
-    Ring::NoBell
-}
-
 /// Whether a hypervisor is known to be below; `None` where that can't be told.
 pub fn under_hypervisor() -> Option<bool> {
     #[cfg(target_arch = "x86_64")]
     return Some(std::arch::x86_64::__cpuid(1).ecx & 1 << 31 != 0);
     #[cfg(not(target_arch = "x86_64"))]
     return None;
+}
+
+/// arm64: nothing that a user program can read tells what is below.
+#[cfg(not(target_arch = "x86_64"))]
+fn bell() -> Option<Bell> {
+    cfg!(target_arch = "aarch64").then_some(Bell)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Bell;
+
+#[cfg(target_arch = "aarch64")]
+impl Bell {
+    /// The first `wfe` may but take note of an event that has been; untrapped, it waits for the next one, and Linux makes
+    /// one every 100 µs (its event stream).
+    fn call(self, number: u64, arguments: [u64; 4]) {
+        const TRIES: u32 = 4;
+        let [a0, a1, a2, a3] = arguments;
+        for _ in 0..TRIES {
+            // SAFETY: `wfe` changes no register and no memory; it waits for an event or an interrupt, of which a running
+            // program's CPU has one with each timer tick.
+            unsafe {
+                std::arch::asm!(
+                    "wfe",
+                    in("x0") number, in("x1") a0, in("x2") a1, in("x3") a2, in("x4") a3,
+                    options(nostack, nomem, preserves_flags),
+                );
+            }
+        }
+    }
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+impl Bell {
+    fn call(self, _: u64, _: [u64; 4]) {}
 }
 
 #[cfg(target_arch = "x86_64")]

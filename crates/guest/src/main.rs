@@ -1,5 +1,6 @@
 //! `entrain-guest`: the agent as a program of its own, for guests that need nothing else. `entrain guest` is the same.
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -18,6 +19,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let args = Cli::parse().args;
     // RUST_LOG overrides; stdout belongs to results.
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let colours = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
     run(args)
 }

@@ -260,6 +260,10 @@ impl Daemon {
             if now >= next_tick {
                 self.fleet.borrow_mut().tick()?;
                 companion.tick()?;
+                let urgent = self.fleet.borrow().search_is_urgent();
+                if urgent {
+                    self.search();
+                }
                 if self.selftest {
                     self.fleet.borrow().selftest(SELFTEST)?;
                 }
@@ -307,12 +311,17 @@ impl Daemon {
             vm.class = class;
         }
         set_cpus(&fleet.programs, self.features.freq_scale);
-        let middle = Instant::now();
-        fleet.pair(SEARCH);
+        drop(fleet);
         self.work.discoveries += 1;
-        self.work.discovery_ns += (middle - start).as_nanos() as u64;
-        self.work.pairing_ns += middle.elapsed().as_nanos() as u64;
+        self.work.discovery_ns += start.elapsed().as_nanos() as u64;
+        self.search();
         Ok(())
+    }
+
+    fn search(&mut self) {
+        let start = Instant::now();
+        self.fleet.borrow_mut().pair(SEARCH);
+        self.work.pairing_ns += start.elapsed().as_nanos() as u64;
     }
 
     /// Reads the classes again; a file that is wrong changes nothing.

@@ -274,6 +274,12 @@ impl Fleet {
         }
     }
 
+    /// Whether a VM has not been looked through at all yet.
+    pub(crate) fn search_is_urgent(&self) -> bool {
+        let open = |vm: &Vm| vm.registration.is_none() && !matches!(vm.channel, Channel::Paired | Channel::Migrating);
+        self.vms.values().any(|vm| open(vm) && vm.scan.first())
+    }
+
     /// A guest has rung: its page is at `gpa`. False when the VM is not known yet.
     pub(crate) fn doorbell(&mut self, tid: i32, tgid: i32, gpa: u64) -> bool {
         let known = |vm: &&mut Vm| vm.found.tgid == tgid && vm.vcpus.values().any(|vcpu| vcpu.tid == tid);

@@ -46,6 +46,7 @@ impl Programs {
         let mut open =
             observe::ObserveSkelBuilder::default().open(storage()).map_err(Error::at(Step::Open, "observe"))?;
         open.progs.observe_hypercall.set_autoload(features.kvm_hypercall);
+        open.progs.observe_wfx.set_autoload(features.kvm_wfx);
         open.progs.levels.set_autoload(features.freq_scale);
         open.maps.pcpus.set_max_entries(pcpus).map_err(Error::at(Step::Open, "observe"))?;
         open.maps.domains.set_max_entries(pcpus).map_err(Error::at(Step::Open, "observe"))?;
@@ -94,6 +95,9 @@ impl Programs {
         ];
         if features.kvm_hypercall {
             wanted.push(("observe_hypercall", &progs.observe_hypercall));
+        }
+        if features.kvm_wfx {
+            wanted.push(("observe_wfx", &progs.observe_wfx));
         }
         for (name, prog) in wanted {
             self.links.push(prog.attach().map_err(Error::at(Step::Attach, name))?);

@@ -24,6 +24,8 @@ pub(crate) struct Scan {
     hits: Vec<u64>,
     pause: Duration,
     next: Option<Instant>,
+    /// The first pass since it began anew.
+    first: bool,
     /// Complete passes so far.
     pub(crate) passes: u64,
     /// Pages looked at so far.
@@ -33,12 +35,17 @@ pub(crate) struct Scan {
 impl Scan {
     /// A search that has yet to begin.
     pub(crate) fn new() -> Self {
-        Self { at: (0, 0), hits: Vec::new(), pause: PAUSE.0, next: None, passes: 0, pages: 0 }
+        Self { at: (0, 0), hits: Vec::new(), pause: PAUSE.0, next: None, first: true, passes: 0, pages: 0 }
     }
 
     /// Begins anew, at once: the VM has changed, or its guest has.
     pub(crate) fn restart(&mut self) {
         *self = Self { passes: self.passes, pages: self.pages, ..Self::new() };
+    }
+
+    /// Whether it has not yet looked at all of the VM since it began.
+    pub(crate) fn first(&self) -> bool {
+        self.first
     }
 
     /// Whether there is something to do now.
@@ -81,6 +88,7 @@ impl Scan {
         }
         self.at = (0, 0);
         self.passes += 1;
+        self.first = false;
         self.next = Some(Instant::now() + self.pause);
         self.pause = (self.pause * 2).min(PAUSE.1);
         Ok(Some(std::mem::take(&mut self.hits)))

@@ -256,4 +256,21 @@ static __always_inline bool entrain_preempt_count(struct entrain_vcpu *vcpu, str
 	return known;
 }
 
+/*
+ * The struct kvm_vcpu of a thread inside KVM_RUN, 0 for any other: KVM alone uses preempt notifiers, and a thread has
+ * its vCPU's registered from vcpu_load() to vcpu_put(). An address for probes, never followed directly.
+ */
+static __always_inline __u64 entrain_kvm_vcpu_of(struct task_struct *p)
+{
+	__u64 link;
+
+	if (!bpf_core_field_exists(struct kvm_vcpu, preempt_notifier))
+		return 0;
+	link = (__u64)BPF_CORE_READ(p, preempt_notifiers.first);
+	if (!link)
+		return 0;
+	return link - bpf_core_field_offset(struct kvm_vcpu, preempt_notifier) -
+	       bpf_core_field_offset(struct preempt_notifier, link);
+}
+
 #endif /* ENTRAIN_HOST_CHANNEL_H */

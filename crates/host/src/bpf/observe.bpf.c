@@ -318,7 +318,7 @@ int BPF_PROG(observe_exit, struct task_struct *task)
 	return 0;
 }
 
-/* The vCPU thread stands in KVM's handler of an unknown hypercall: who rings is known, whatever it says. */
+/* The vCPU thread stands in KVM's handler of what rings: who it is, is known, whatever it says. */
 static __always_inline void ring(__u64 gpa)
 {
 	__u64 id = bpf_get_current_pid_tgid(), now = bpf_ktime_get_ns(), *last;
@@ -339,6 +339,27 @@ int BPF_PROG(observe_hypercall, unsigned long nr, unsigned long a0, unsigned lon
 {
 	if (nr == ENTRAIN_DOORBELL_NR && a2 == ENTRAIN_MAGIC1)
 		ring(a0);
+	return 0;
+}
+
+/*
+ * arm64: a `wfe` from the guest's user mode, which few programs make; its registers carry the message. KVM saved them
+ * when it left the guest.
+ */
+SEC("tp_btf/kvm_wfx_arm64")
+int BPF_PROG(observe_wfx, unsigned long pc, bool is_wfe)
+{
+	struct kvm_vcpu *vcpu;
+
+	if (!is_wfe)
+		return 0;
+	vcpu = (struct kvm_vcpu *)entrain_kvm_vcpu_of(bpf_get_current_task_btf());
+	if (!vcpu || !bpf_core_field_exists(vcpu->arch.ctxt.regs.pstate) ||
+	    (BPF_CORE_READ(vcpu, arch.ctxt.regs.pstate) & 0xf) ||
+	    BPF_CORE_READ(vcpu, arch.ctxt.regs.regs[0]) != ENTRAIN_DOORBELL_NR ||
+	    BPF_CORE_READ(vcpu, arch.ctxt.regs.regs[3]) != ENTRAIN_MAGIC1)
+		return 0;
+	ring(BPF_CORE_READ(vcpu, arch.ctxt.regs.regs[1]));
 	return 0;
 }
 

@@ -39,23 +39,6 @@ struct kvm_vcpu___x86 {
 
 #pragma clang attribute pop
 
-/*
- * The struct kvm_vcpu of a thread inside KVM_RUN, 0 for any other: KVM alone uses preempt notifiers, and a thread has
- * its vCPU's registered from vcpu_load() to vcpu_put(). An address for probes, never followed directly.
- */
-static __always_inline __u64 kvm_vcpu_of(struct task_struct *p)
-{
-	__u64 link;
-
-	if (!bpf_core_field_exists(struct kvm_vcpu, preempt_notifier))
-		return 0;
-	link = (__u64)BPF_CORE_READ(p, preempt_notifiers.first);
-	if (!link)
-		return 0;
-	return link - bpf_core_field_offset(struct kvm_vcpu, preempt_notifier) -
-	       bpf_core_field_offset(struct preempt_notifier, link);
-}
-
 static __always_inline __u32 kvm_level(__u64 vcpu)
 {
 	if (bpf_core_field_exists(struct kvm_cpu_context, regs)) {
@@ -106,7 +89,7 @@ static __always_inline void meet_vcpu(struct task_struct *p, struct task_ctx *t)
 	struct vm_ctx *vm, fresh = {.vcpus = 1};
 	__s32 tgid = p->tgid;
 
-	t->kvm_vcpu = kvm_vcpu_of(p);
+	t->kvm_vcpu = entrain_kvm_vcpu_of(p);
 	if (t->pub.vcpu || !t->kvm_vcpu)
 		return;
 	t->pub.vcpu = 1;

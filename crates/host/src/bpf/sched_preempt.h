@@ -25,7 +25,7 @@ static __always_inline __u64 extend_step(struct task_struct *p, struct task_ctx 
 
 	if (!use_extend || !t->pub.vcpu)
 		return 0;
-	verdict = entrain_extend(&t->extend, &limits, channel_critical(p, kvm_vcpu_of(p)), now, &step);
+	verdict = entrain_extend(&t->extend, &limits, channel_critical(p, entrain_kvm_vcpu_of(p)), now, &step);
 	if (verdict == ENTRAIN_EXTEND_GRANTED) {
 		COUNT(t, extended, 1);
 		COUNT(t, extended_ns, step);

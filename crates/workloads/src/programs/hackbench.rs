@@ -24,7 +24,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=40), value_name = "N")]
     fds: u64,
     /// Messages from each sender to each receiver in a round
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000_000), value_name = "N")]
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=1_000_000), value_name = "N")]
     loops: u64,
 }
 
