@@ -59,7 +59,7 @@ entrain host --check-config --config /etc/entrain/host.toml | grep -q "default '
 
 dpkg -r entrain entrain-guest >/dev/null
 [ -e /etc/entrain/host.toml ] || fail "removal took the configuration"
-if command -v entrain >/dev/null; then fail "removal left the program"; fi
+if [ -e /usr/bin/entrain ] || [ -e /usr/bin/entrain-guest ]; then fail "removal left a program"; fi
 dpkg -P entrain entrain-guest >/dev/null
 everything >/tmp/after
 diff /tmp/before /tmp/after || fail "these are left"

@@ -4,6 +4,7 @@
 //! (`fleet`), finds the agents in their guests (doorbell, or `scan`), verifies and pairs (`register`, `pair`), and leaves
 //! all that happens at a context switch to `bpf/observe.bpf.c`. `status` is what others can ask it.
 
+mod cgroup;
 pub mod classes;
 pub mod cli;
 mod cpus;

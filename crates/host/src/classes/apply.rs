@@ -13,9 +13,7 @@ use std::path::{Path, PathBuf};
 use tracing::{info, warn};
 
 use super::{Classes, Identity};
-
-/// A cgroup's tree below a VM is a few levels deep (libvirt: 3); more is not looked through.
-const DEPTH: u32 = 8;
+use crate::cgroup::{cgroup_of, own_group};
 
 /// A weight that was set.
 #[derive(Debug)]
@@ -113,32 +111,6 @@ impl Weights {
         let groups: Vec<PathBuf> = self.set.keys().cloned().collect();
         groups.iter().for_each(|group| self.take_back(group));
     }
-}
-
-/// The cgroup of a process in version 2's tree, with a slash in front.
-fn cgroup_of(proc: &Path, pid: i32) -> Option<String> {
-    let text = fs::read_to_string(proc.join(format!("{pid}/cgroup"))).ok()?;
-    Some(text.lines().find_map(|line| line.strip_prefix("0::"))?.to_owned())
-}
-
-/// The highest cgroup from the VM's on upwards that holds its process alone and has a weight: libvirt's scope of the VM,
-/// not the groups of threads that libvirt makes inside.
-fn own_group(root: &Path, cgroup: &str, pid: i32) -> Option<PathBuf> {
-    let path = cgroup.strip_prefix('/').filter(|path| !path.is_empty())?;
-    let alone = |group: &PathBuf| holds_only(group, pid, DEPTH);
-    let groups = Path::new(path).ancestors().filter(|part| !part.as_os_str().is_empty()).map(|part| root.join(part));
-    groups.take_while(alone).filter(|group| group.join("cpu.weight").exists()).last()
-}
-
-fn holds_only(group: &Path, pid: i32, depth: u32) -> bool {
-    // A threaded group refuses to list processes; the group above it lists them.
-    let listed = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
-    if listed.lines().any(|line| line.trim() != pid.to_string()) || depth == 0 {
-        return false;
-    }
-    let Ok(entries) = fs::read_dir(group) else { return false };
-    let mut folders = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    folders.all(|entry| holds_only(&entry.path(), pid, depth - 1))
 }
 
 #[cfg(test)]
