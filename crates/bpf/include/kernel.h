@@ -160,6 +160,10 @@ struct kvm_vcpu {
 	int vcpu_id;
 	int vcpu_idx;
 	struct pid *pid;
+	/* While KVM looks for a sibling that this vCPU, which spins, could yield to. */
+	struct {
+		bool in_spin_loop;
+	} spin_loop;
 	struct kvm_vcpu_arch arch;
 };
 

@@ -27,7 +27,7 @@ use crate::fleet::Fleet;
 use crate::interface::{EVENT_DOORBELL, Event, from_bytes};
 use crate::programs::Programs;
 use crate::status::{Answer, Asker, Status, Work, serve};
-use crate::{cpus, entitlement, metrics, notify, snapshot};
+use crate::{cpus, metrics, notify, snapshot};
 
 /// Heartbeat of the host in the page (`ENTRAIN_HOST_BEAT_NS`).
 const TICK: Duration = Duration::from_millis(100);
@@ -282,7 +282,7 @@ impl Daemon {
             }
             if now >= next_share {
                 self.fleet.borrow_mut().share_cpus()?;
-                next_share = Instant::now() + entitlement::PERIOD;
+                next_share = Instant::now() + self.fleet.borrow().share_period();
             }
             wait(next_tick.min(next_share), wake.as_fd(), ring);
             // Errors here are those of our own callback, which has none.

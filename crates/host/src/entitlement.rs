@@ -9,8 +9,17 @@ use entrain_policy::entitle;
 
 use crate::cgroup::{cgroup_of, own_group};
 
-/// Between two looks. With a guest's tick of 4 ms behind it, a guest has its vCPUs within 10 ms of a neighbour's leaving.
-pub(crate) const PERIOD: Duration = Duration::from_millis(3);
+/// Between two looks while VMs compete for the pCPUs: a guest learns of a neighbour's leaving within 10 ms.
+const PERIOD: Duration = Duration::from_millis(3);
+/// Between two looks while there is enough for all: nobody gains by a faster answer, and idle hosts must cost nothing.
+pub(crate) const CALM_PERIOD: Duration = Duration::from_millis(50);
+
+/// What a VM wanted is remembered, and loses about two thirds in this time: work that comes in bursts, or is held up by the
+/// host itself, wants as much between two bursts as in them. Without it two busy guests are told to grow and shrink many
+/// times a second.
+const MEMORY: Duration = Duration::from_millis(100);
+/// A VM of which nothing ran or waited in so many looks (6 to 9 ms) is idle, and its past does not count.
+const IDLE: u32 = 2;
 
 /// The weight of a cgroup that nobody has set.
 const WEIGHT: u64 = 100;
@@ -34,12 +43,40 @@ pub(crate) struct Claim {
 #[derive(Debug)]
 pub(crate) struct Shares {
     at: Instant,
-    busy: BTreeMap<u64, u64>,
+    past: BTreeMap<u64, Past>,
+    contended: bool,
+}
+
+/// What is kept of a VM.
+#[derive(Clone, Copy, Debug)]
+struct Past {
+    busy: u64,
+    /// What it wanted, 1/1024 pCPU, fading.
+    demand: u64,
+    /// Periods in which nothing of it ran or waited.
+    idle: u32,
+}
+
+impl Past {
+    /// One period on.
+    fn next(self, claim: &Claim, period: u64, ceiling: u64) -> Self {
+        let busy = claim.busy.saturating_sub(self.busy);
+        let idle = if busy == 0 && claim.wants == 0 { self.idle + 1 } else { 0 };
+        let memory = MEMORY.as_nanos() as u64;
+        let faded = if idle >= IDLE { 0 } else { self.demand * (memory - period.min(memory)) / memory };
+        let demand = entitle::demand(busy, period, claim.wants).min(ceiling).max(faded);
+        Self { busy: claim.busy, demand, idle }
+    }
 }
 
 impl Shares {
     pub(crate) fn new(now: Instant) -> Shares {
-        Shares { at: now, busy: BTreeMap::new() }
+        Shares { at: now, past: BTreeMap::new(), contended: false }
+    }
+
+    /// How long to wait for the next update.
+    pub(crate) fn period(&self) -> Duration {
+        if self.contended { PERIOD } else { CALM_PERIOD }
     }
 
     /// The entitlement of each VM in 1/1024 pCPU, at least 1: 0 would say that none is published.
@@ -47,19 +84,21 @@ impl Shares {
     /// A VM that was not there in the last period counts as wanting all it can use.
     pub(crate) fn update(&mut self, now: Instant, pcpus: u32, claims: &[Claim]) -> Vec<u32> {
         let period = now.saturating_duration_since(self.at).as_nanos() as u64;
-        let vms: Vec<entitle::Vm> = claims
+        let past: BTreeMap<u64, Past> = claims
             .iter()
             .map(|claim| {
                 let ceiling = u64::from(claim.vcpus) * 1024;
-                let demand = self
-                    .busy
-                    .get(&claim.vm)
-                    .map_or(ceiling, |&busy| entitle::demand(claim.busy.saturating_sub(busy), period, claim.wants));
-                entitle::Vm::new(claim.weight, demand, ceiling)
+                let first = Past { busy: claim.busy, demand: ceiling, idle: 0 };
+                (claim.vm, self.past.get(&claim.vm).map_or(first, |past| past.next(claim, period, ceiling)))
             })
             .collect();
+        let vms: Vec<entitle::Vm> = claims
+            .iter()
+            .map(|claim| entitle::Vm::new(claim.weight, past[&claim.vm].demand, u64::from(claim.vcpus) * 1024))
+            .collect();
         self.at = now;
-        self.busy = claims.iter().map(|claim| (claim.vm, claim.busy)).collect();
+        self.contended = past.values().map(|past| past.demand).sum::<u64>() > u64::from(pcpus) * 1024;
+        self.past = past;
         let answers = entitle::entitle(&vms, u64::from(pcpus) * 1024);
         answers.iter().map(|answer| answer.entitlement.max(1) as u32).collect()
     }
@@ -95,8 +134,53 @@ mod tests {
         // Both want four vCPUs, though parked down to one each.
         let busy = STEP.as_nanos() as u64;
         assert_eq!(shares.update(start + STEP, 2, &[claim(1, busy, 4), claim(2, busy, 4)]), [1024, 1024]);
-        // The second goes idle: the first is told in the same period.
-        assert_eq!(shares.update(start + 2 * STEP, 2, &[claim(1, 2 * busy, 4), claim(2, busy, 0)]), [2048, 1024]);
+        // The second goes idle: after two periods of that the first is told.
+        assert_eq!(shares.update(start + 2 * STEP, 2, &[claim(1, 2 * busy, 4), claim(2, busy, 0)]), [1024, 1024]);
+        assert!(shares.period() < STEP);
+        assert_eq!(shares.update(start + 3 * STEP, 2, &[claim(1, 3 * busy, 4), claim(2, busy, 0)]), [2048, 1024]);
+    }
+
+    #[test]
+    fn an_idle_host_is_looked_at_rarely() {
+        let start = Instant::now();
+        let mut shares = Shares::new(start);
+        for period in 0..3 {
+            shares.update(start + period * STEP, 2, &[claim(1, 0, 0), claim(2, 0, 0)]);
+        }
+        assert_eq!(shares.period(), CALM_PERIOD);
+    }
+
+    #[test]
+    fn a_pause_between_bursts_is_not_idleness() {
+        let start = Instant::now();
+        let mut shares = Shares::new(start);
+        let (mut busy, mut told) = (0, Vec::new());
+        for period in 0..40 {
+            // Of three periods one is full of work, one has little, one has none.
+            busy += [4_000_000, 100_000, 0][period as usize % 3];
+            let wants = [4, 1, 0][period as usize % 3];
+            told.push(shares.update(
+                start + period * STEP,
+                2,
+                &[claim(1, u64::from(period) * 4_000_000, 4), claim(2, busy, wants)],
+            ));
+        }
+        assert!(told.iter().all(|shares| *shares == [1024, 1024]), "{told:?}");
+    }
+
+    #[test]
+    fn what_was_wanted_fades() {
+        let start = Instant::now();
+        let mut shares = Shares::new(start);
+        let mut last = 0;
+        // The second needs a tenth of a pCPU; what it wanted in the beginning is forgotten.
+        for period in 0..100u64 {
+            let claims = [claim(1, period * 4_000_000, 4), claim(2, period * 400_000, 0)];
+            let told = shares.update(start + period as u32 * STEP, 2, &claims);
+            assert!(told[0] >= last, "period {period}: {told:?}");
+            last = told[0];
+        }
+        assert!((1900..2000).contains(&last), "{last}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use entrain_bpf::Error;
 use tracing::{debug, info, warn};
 
 use crate::discover::{FoundVm, group};
-use crate::entitlement::{Claim, Shares, weight};
+use crate::entitlement::{CALM_PERIOD, Claim, Shares, weight};
 use crate::interface::{self, GONE_HEADER, GONE_LINK, GONE_WORD, HOST_VCPUS, HOST_VMS};
 use crate::memory::{MemorySlot, ProcessMemory};
 use crate::pair::{self, Paired};
@@ -196,8 +196,13 @@ impl Fleet {
         }
     }
 
-    /// Tells each VM what it can have of the pCPUs that are online now. Every [`crate::entitlement::PERIOD`] while
-    /// there are VMs to share between: then this is also what keeps the guests' words fresh.
+    /// How long to wait between two calls of [`Self::share_cpus`]: less where paired VMs compete.
+    pub(crate) fn share_period(&self) -> Duration {
+        let listens = self.vms.values().any(|vm| vm.paired() > 0);
+        if listens { self.shares.period() } else { CALM_PERIOD }
+    }
+
+    /// Tells each VM what it can have of the pCPUs that are online now; this also keeps the guests' words fresh.
     pub(crate) fn share_cpus(&mut self) -> Result<(), Error> {
         if self.vms.is_empty() {
             return Ok(());

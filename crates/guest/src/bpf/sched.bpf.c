@@ -77,6 +77,18 @@ void SCX_OP(guest_enqueue, struct task_struct *p, __u64 enq_flags)
 		if (target >= 0 && last)
 			count(&stats.migrations);
 	}
+	v = vcpu(target < 0 ? cpu : target);
+	if (wakeup && target == cpu && !v->idle && v->run_at && cpu == bpf_get_smp_processor_id() &&
+	    guest_preempts(vtime, running_vtime(v, now))) {
+		/*
+		 * It takes the vCPU that wakes it. A kick would do, too, but that is an interrupt to itself, and in a guest
+		 * an exit; put into the vCPU's own queue it makes the kernel reschedule as it is.
+		 */
+		count(&stats.wake_queued);
+		count(&stats.preempts);
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, guest_slice(0), enq_flags | SCX_ENQ(PREEMPT));
+		return;
+	}
 	if (is_pinned(p) || target < 0) {
 		/* Nowhere else to go: this vCPU serves it, parked or not. */
 		target = cpu;
@@ -85,7 +97,6 @@ void SCX_OP(guest_enqueue, struct task_struct *p, __u64 enq_flags)
 		insert(p, QUEUE_OPEN(target), vtime, enq_flags);
 	}
 
-	v = vcpu(target);
 	if (v->idle || last) {
 		scx_bpf_kick_cpu(target, SCX_KICK_IDLE);
 		return;
@@ -93,7 +104,7 @@ void SCX_OP(guest_enqueue, struct task_struct *p, __u64 enq_flags)
 	if (!wakeup) {
 		/* A task whose slice is over makes way for another: an idle vCPU may have it. */
 		if (target == cpu)
-			wake_helper(p, cpu);
+			wake_helper(p, cpu, false);
 		return;
 	}
 	count(&stats.wake_queued);
@@ -113,8 +124,12 @@ static __always_inline void dispatch_parked(__s32 cpu, struct task_struct *prev,
 		return;
 	bpf_rcu_read_lock();
 	head = scx_bpf_dsq_peek(QUEUE_OPEN(cpu));
-	if (head)
+	if (head) {
 		stranded = kept_for(head, cpu) < 0;
+		/* It came before this vCPU was parked. Those in use may all be idle, and then nobody would look for it. */
+		if (!stranded)
+			wake_helper(head, cpu, true);
+	}
 	bpf_rcu_read_unlock();
 	if (stranded && scx_bpf_dsq_move_to_local(QUEUE_OPEN(cpu)))
 		return;
@@ -230,7 +245,7 @@ void SCX_OP(guest_tick, struct task_struct *p)
 		if (vcpu(other)->parked)
 			scx_bpf_kick_cpu(other, SCX_KICK_IDLE);
 		if (vcpu(other)->parked || host_view(other).state == ENTRAIN_VCPU_PREEMPTED)
-			wake_helper(p, other);
+			wake_helper(p, other, vcpu(other)->parked);
 	}
 }
 

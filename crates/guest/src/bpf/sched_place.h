@@ -75,8 +75,8 @@ static __noinline __s32 place(struct task_struct *p, __u64 load, __s32 previous,
 	return best >= 0 ? best : kept_for(p, -1);
 }
 
-/* Wakes an idle vCPU in use that may help with the task, if there is one that the host would run. */
-static __noinline void wake_helper(struct task_struct *p, __s32 not)
+/* Kicks an idle vCPU in use that may run the task; only one that the host would run at once, if `instant`. */
+static __noinline bool wake_one(struct task_struct *p, __s32 not, bool instant)
 {
 	int i;
 
@@ -87,13 +87,26 @@ static __noinline void wake_helper(struct task_struct *p, __s32 not)
 		if (i == not|| v->parked || !v->idle || !may_run(p, i))
 			continue;
 		view = host_view(i);
-		if (view.state != ENTRAIN_VCPU_UNKNOWN && !view.instant && view.state != ENTRAIN_VCPU_RUNNING)
+		if (instant && view.state != ENTRAIN_VCPU_UNKNOWN && !view.instant &&
+		    view.state != ENTRAIN_VCPU_RUNNING)
 			continue;
 		if (!scx_bpf_test_and_clear_cpu_idle(i))
 			continue;
 		scx_bpf_kick_cpu(i, SCX_KICK_IDLE);
-		break;
+		return true;
 	}
+	return false;
+}
+
+/*
+ * Wakes an idle vCPU in use that may help with the task. Where the vCPU that has it will run it itself, only one that the
+ * host would run at once is of help. Where it will not (`stuck`: it is parked), any is: were all others idle, nobody else
+ * would ever look.
+ */
+static __noinline void wake_helper(struct task_struct *p, __s32 not, bool stuck)
+{
+	if (!wake_one(p, not, true) && stuck)
+		wake_one(p, not, false);
 }
 
 /* Virtual time of the head of a queue; NO_HEAD when it is empty. */

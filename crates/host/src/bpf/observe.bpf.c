@@ -212,9 +212,19 @@ static __always_inline void selftest_sample(struct entrain_pairing *pairing, __u
 		page->selftest_host.matches++;
 }
 
+/* It spun, and KVM gave its pCPU to a sibling: it was not taken from it. */
+static __always_inline bool gave_up(struct entrain_vcpu *vcpu)
+{
+	struct kvm_vcpu *kvm_vcpu = (struct kvm_vcpu *)vcpu->kvm_vcpu;
+
+	return kvm_vcpu && bpf_core_field_exists(kvm_vcpu->spin_loop.in_spin_loop) &&
+	       BPF_CORE_READ(kvm_vcpu, spin_loop.in_spin_loop);
+}
+
 static __always_inline void switch_out(struct entrain_vcpu *vcpu, __u32 index, struct task_struct *task,
 				       struct entrain_pcpu *pcpu, bool runnable, __u64 now)
 {
+	bool involuntary;
 	__u32 count = 0;
 
 	vcpu->wired = task->nr_cpus_allowed == 1;
@@ -226,15 +236,16 @@ static __always_inline void switch_out(struct entrain_vcpu *vcpu, __u32 index, s
 		publish(vcpu, task, would_run(vcpu));
 		return;
 	}
-	vcpu->preemptions++;
+	involuntary = !gave_up(vcpu);
+	vcpu->preemptions += involuntary;
 	if (vcpu->preempt_layout) {
 		struct entrain_pairing *pairing = entrain_pairing_of(task);
 
 		if (entrain_preempt_count(vcpu, pairing, &count)) {
-			vcpu->samples++;
+			vcpu->samples += involuntary;
 			vcpu->preempt_count = count;
 			vcpu->in_cs = count != 0;
-			vcpu->preemptions_cs += vcpu->in_cs;
+			vcpu->preemptions_cs += involuntary && count;
 			if (pairing)
 				selftest_sample(pairing, count);
 		}

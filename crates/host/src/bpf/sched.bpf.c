@@ -220,10 +220,15 @@ void SCX_OP(host_stopping, struct task_struct *p, bool runnable)
 	if (!t->pub.vcpu)
 		return;
 	t->level = channel_critical(p, t->kvm_vcpu);
+	/* One that yielded was not interrupted, whatever it spins in. */
+	if (t->yielded) {
+		t->front = 0;
+		return;
+	}
 	COUNT(t, preemptions, 1);
 	if (entrain_critical_holds(t->level)) {
 		COUNT(t, preemptions_held, 1);
-		t->front = use_front && !t->front && !t->yielded;
+		t->front = use_front && !t->front;
 	} else {
 		t->front = 0;
 	}

@@ -14,7 +14,7 @@
 /* Counters of one vCPU (in task storage) and of the whole host (one per CPU). Times in ns. */
 struct sched_stats {
 	__u64 switches;		/* put on a CPU */
-	__u64 preemptions;	/* taken off a CPU while runnable */
+	__u64 preemptions;	/* taken off a CPU while runnable, its own yields not counted */
 	__u64 preemptions_held; /* of those, in what may be a critical section */
 	__u64 ran;
 	__u64 waited; /* runnable without a CPU */

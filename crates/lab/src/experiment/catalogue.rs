@@ -8,6 +8,7 @@ use super::{Experiment, validate};
 /// The built-in files, by name.
 const BUILT_IN: &[(&str, &str)] = &[
     ("channel", include_str!("../../experiments/channel.toml")),
+    ("holders", include_str!("../../experiments/holders.toml")),
     ("lifecycle", include_str!("../../experiments/lifecycle.toml")),
     ("overcommit", include_str!("../../experiments/overcommit.toml")),
     ("smoke", include_str!("../../experiments/smoke.toml")),

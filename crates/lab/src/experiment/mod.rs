@@ -256,6 +256,9 @@ pub struct Arm {
     /// Configurations that it is measured in; all where nothing is said.
     #[serde(default)]
     pub configurations: Vec<Spanned<String>>,
+    /// Left out of quick runs, unless it is asked for by name.
+    #[serde(default)]
+    pub full_only: bool,
     /// Its set-up in order; undone in the opposite order.
     #[serde(default, rename = "step")]
     pub steps: Vec<Step>,

@@ -105,7 +105,8 @@ fn visits<'a>(experiment: &'a Experiment, choice: &Choice, loads: &[&'a Load], t
 pub(super) fn arms<'a>(experiment: &'a Experiment, choice: &Choice) -> Vec<&'a Arm> {
     let chosen = |arm: &&Arm| {
         let name = arm.name.as_ref();
-        name == crate::experiment::STOCK || choice.arms.is_empty() || choice.arms.contains(name)
+        let by_default = choice.arms.is_empty() && !(choice.quick && arm.full_only);
+        name == crate::experiment::STOCK || by_default || choice.arms.contains(name)
     };
     experiment.arms.iter().filter(|arm| arm.arch.contains(&choice.arch)).filter(chosen).collect()
 }

@@ -11,9 +11,10 @@ use crate::runner::{Reading, Rig};
 mod channel;
 mod lifecycle;
 mod product;
+mod watched;
 
 /// All scenarios.
-static SCENARIOS: &[&dyn Scenario] = &[&channel::Channel, &lifecycle::Lifecycle];
+static SCENARIOS: &[&dyn Scenario] = &[&channel::Channel, &lifecycle::Lifecycle, &watched::Watched];
 
 /// One measurement written in Rust.
 pub trait Scenario: Sync {
