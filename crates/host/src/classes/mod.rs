@@ -188,6 +188,8 @@ impl Source<'_> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn parse(text: &str) -> Result<Classes, ConfigError> {
@@ -254,6 +256,17 @@ mod tests {
         assert!(wrong("[[vm]]\nclass = \"batch\"\npid = -4\n").starts_with("host.toml:3: vm.pid: a process number"));
         let missing = Classes::load(Path::new("/nonexistent/host.toml")).expect_err("missing").to_string();
         assert!(missing.starts_with("/nonexistent/host.toml: "), "{missing}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_classes_or_an_error_of_one_line(
+            text in r#"(\[?\[?[a-z.]{0,9}\]?\]?[ =]{0,3}["'\[]?[a-z0-9*\\é-]{0,6}["'\]]?\n?){0,12}"#,
+        ) {
+            if let Err(error) = parse(&text) {
+                prop_assert_eq!(error.to_string().lines().count(), 1);
+            }
+        }
     }
 
     #[test]
