@@ -9,7 +9,7 @@ PREFIX    ?= /usr/local
 BPF_C     := $(shell git ls-files -co --exclude-standard 'crates/*.bpf.c' 'crates/*.h')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain build lab test lint unit lab-test install uninstall clean
+.PHONY: help setup toolchain build lab test lint unit lab-test package package-test install uninstall clean
 
 help: ## this list
 	@echo "Entrain: host and guest schedulers in step, on stock kernels. Targets:"
@@ -41,6 +41,14 @@ unit: toolchain
 
 lab-test: build
 	target/release/entrain lab run smoke --json target/smoke.json
+
+package: toolchain ## build the Debian packages into target/package
+	$(RUN) cargo build --release --locked --target $(NATIVE) -p entrain -p entrain-guest
+	scripts/package.sh target/$(NATIVE)/release target/package
+
+package-test: package ## install, upgrade and purge the packages in a clean Debian (needs root), check rules and dashboard
+	scripts/package-test.sh target/$(NATIVE)/release
+	scripts/check-packaging.sh
 
 install: build ## install to PREFIX (default /usr/local)
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin target/release/entrain target/release/entrain-load

@@ -1,7 +1,9 @@
 //! The `entrain` command line.
+mod generate;
+
 use std::{io::IsTerminal, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 /// Lets the scheduler of a KVM host and the schedulers of its guests work together.
@@ -24,6 +26,11 @@ enum Command {
     Host(entrain_host::cli::HostArgs),
     /// On a KVM host: a live table of its VMs and vCPUs
     Top(entrain_host::top::TopArgs),
+    /// What this host or guest can do, what it or a VM lacks, and the line to add
+    Doctor(entrain_doctor::cli::DoctorArgs),
+    /// Man pages and shell completions, for packages
+    #[command(hide = true)]
+    Generate(generate::GenerateArgs),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -31,7 +38,7 @@ fn main() -> anyhow::Result<ExitCode> {
     // RUST_LOG overrides; stdout belongs to results. Daemons tell what they do, commands only what is wrong.
     let level = match command {
         Command::Guest(_) | Command::Host(_) => "info",
-        Command::Isolate(_) | Command::Lab(_) | Command::Top(_) => "warn",
+        Command::Isolate(_) | Command::Lab(_) | Command::Top(_) | Command::Doctor(_) | Command::Generate(_) => "warn",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let colours = std::io::stderr().is_terminal();
@@ -42,5 +49,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Lab(args) => entrain_lab::cli::run(args),
         Command::Host(args) => entrain_host::cli::run(args),
         Command::Top(args) => entrain_host::top::run(args),
+        Command::Doctor(args) => entrain_doctor::cli::run(args),
+        Command::Generate(args) => generate::run(&args, Cli::command()).map(|()| ExitCode::SUCCESS),
     }
 }

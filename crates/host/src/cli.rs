@@ -1,12 +1,15 @@
 //! The subcommand `entrain host`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use entrain_channel::page::feature;
 
+use crate::classes::Classes;
 use crate::daemon::{ObserveOnly, Options, run as run_daemon};
+use crate::metrics;
 use crate::schedule::{self, companion::Schedule};
 
 /// Where the lock and the status socket are.
@@ -30,6 +33,15 @@ pub struct HostArgs {
     /// Folder of the lock and the status socket
     #[arg(long, default_value = RUN_DIR, env = "ENTRAIN_RUN_DIR")]
     pub run_dir: PathBuf,
+    /// Classes of VMs (docs/classes.md); read again on SIGHUP
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Check the file of --config, tell what it says, and end
+    #[arg(long, requires = "config")]
+    pub check_config: bool,
+    /// Serve metrics for Prometheus at this address; a port alone is one of 127.0.0.1
+    #[arg(long, value_name = "[ADDR:]PORT", value_parser = metrics::parse_address)]
+    pub metrics: Option<SocketAddr>,
     /// Take part in the self-test of the channel (experiments `channel` and `lifecycle`)
     #[arg(long, hide = true)]
     pub selftest: bool,
@@ -45,7 +57,12 @@ fn tunable(text: &str) -> Result<(String, String), String> {
 
 /// Runs the daemon until a signal ends it.
 pub fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
-    let options = Options { run_dir: args.run_dir, selftest: args.selftest };
+    if let Some(file) = args.config.as_ref().filter(|_| args.check_config) {
+        print!("{}", Classes::load(file)?.summary());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let options =
+        Options { run_dir: args.run_dir, selftest: args.selftest, metrics: args.metrics, config: args.config };
     let extra = if args.selftest { feature::SELFTEST } else { 0 };
     match args.mode {
         Mode::Observe => run_daemon(&options, extra, |_| Ok(Box::new(ObserveOnly)))?,

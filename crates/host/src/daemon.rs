@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
@@ -19,11 +20,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 use tracing::{info, warn};
 
+use crate::classes::Classes;
+use crate::classes::apply::Weights;
+use crate::figures::Figures;
 use crate::fleet::Fleet;
 use crate::interface::{EVENT_DOORBELL, Event, from_bytes};
 use crate::programs::Programs;
-use crate::status::{Answer, Status, Work, serve};
-use crate::{cpus, notify, snapshot};
+use crate::status::{Answer, Asker, Status, Work, serve};
+use crate::{cpus, metrics, notify, snapshot};
 
 /// Heartbeat of the host in the page (`ENTRAIN_HOST_BEAT_NS`).
 const TICK: Duration = Duration::from_millis(100);
@@ -62,6 +66,9 @@ pub enum HostError {
         /// What happened.
         source: io::Error,
     },
+    /// The configuration.
+    #[error(transparent)]
+    Config(#[from] crate::classes::ConfigError),
     /// The scheduler.
     #[error(transparent)]
     Schedule(#[from] crate::schedule::ScheduleError),
@@ -78,12 +85,20 @@ pub struct Options {
     pub run_dir: PathBuf,
     /// Take part in the self-test of the channel.
     pub selftest: bool,
+    /// Where to serve metrics.
+    pub metrics: Option<SocketAddr>,
+    /// The file of classes.
+    pub config: Option<PathBuf>,
 }
 
 /// What runs beside observing: the host's scheduler in mode `schedule`. Called from the main loop.
 pub(crate) trait Companion {
     /// The mode's name, for the status.
     fn mode(&self) -> &'static str;
+    /// What the mode alone knows, for the status.
+    fn figures(&self) -> Figures {
+        Figures::default()
+    }
     /// Every 100 ms. An error ends the daemon.
     fn tick(&mut self) -> Result<(), HostError>;
 }
@@ -111,15 +126,17 @@ pub(crate) fn run(
     if !missing.is_empty() {
         return Err(HostError::Missing(missing));
     }
+    let classes = options.config.as_deref().map(Classes::load).transpose()?;
     let _lock = lock(&options.run_dir)?;
     entrain_bpf::quiet();
 
     let stop = Arc::new(AtomicBool::new(false));
     let (wake, waker) = UnixStream::pair().map_err(system("cannot make a socket pair"))?;
     wake.set_nonblocking(true).map_err(system("cannot set up a socket"))?;
-    for signal in [libc::SIGTERM, libc::SIGINT] {
+    let reload = Arc::new(AtomicBool::new(false));
+    for (signal, flag) in [(libc::SIGTERM, &stop), (libc::SIGINT, &stop), (libc::SIGHUP, &reload)] {
         let waker = waker.try_clone().map_err(system("cannot copy a socket"))?;
-        signal_hook::flag::register(signal, stop.clone())
+        signal_hook::flag::register(signal, flag.clone())
             .and_then(|_| signal_hook::low_level::pipe::register(signal, waker))
             .map_err(system("cannot catch signals"))?;
     }
@@ -129,7 +146,11 @@ pub(crate) fn run(
     let mut companion = companion(&programs)?;
     let socket = options.run_dir.join("host.sock");
     let (sender, requests) = unbounded();
-    serve(&socket, sender, waker).map_err(|source| HostError::File { path: socket.clone(), source })?;
+    let copy = waker.try_clone().map_err(system("cannot copy a socket"))?;
+    if let Some(address) = options.metrics {
+        metrics::serve(address, Asker::new(sender.clone(), copy)).map_err(system("cannot serve metrics there"))?;
+    }
+    serve(&socket, Asker::new(sender, waker)).map_err(|source| HostError::File { path: socket.clone(), source })?;
 
     set_cpus(&programs, features.freq_scale);
     programs.attach(&features)?;
@@ -142,11 +163,15 @@ pub(crate) fn run(
         work: Work::default(),
         started: Instant::now(),
         selftest: options.selftest,
+        classes,
+        weights: Weights::default(),
+        reload,
     };
     info!("observing {} pCPUs; status in {}", cpus.len(), socket.display());
     notify::notify("READY=1");
     let result = daemon.watch(&stop, &wake, &ring, &soon, &requests, &mut *companion);
     notify::notify("STOPPING=1");
+    daemon.weights.take_all_back();
     let told = fleet.borrow_mut().release_all()?;
     let _ = fs::remove_file(&socket);
     info!("ended; gave {told} pages back to their guests");
@@ -211,6 +236,10 @@ struct Daemon {
     work: Work,
     started: Instant,
     selftest: bool,
+    classes: Option<Classes>,
+    weights: Weights,
+    /// Set by SIGHUP.
+    reload: Arc<AtomicBool>,
 }
 
 impl Daemon {
@@ -242,7 +271,12 @@ impl Daemon {
                 self.work.tick_ns += now.elapsed().as_nanos() as u64;
                 next_tick = now + TICK;
             }
+            if self.reload.swap(false, Ordering::Relaxed) {
+                self.reload();
+                soon.replace(true);
+            }
             if now >= next_discovery || soon.replace(false) {
+                notify::notify("WATCHDOG=1");
                 self.discover()?;
                 next_discovery = Instant::now() + DISCOVERY;
             }
@@ -257,7 +291,7 @@ impl Daemon {
             while wake.read(&mut drain).is_ok_and(|n| n > 0) {}
             while let Ok(reply) = requests.try_recv() {
                 // The client may have given up.
-                let _ = reply.send(Answer::Status(Box::new(self.status(companion.mode()))));
+                let _ = reply.send(Answer::Status(Box::new(self.status(companion))));
             }
         }
         Ok(())
@@ -269,6 +303,12 @@ impl Daemon {
         if let Err(error) = fleet.discover() {
             // Out of memory and the like: the VMs that are known go on, and the next pass is a second away.
             warn!("cannot look for VMs now: {error}");
+        }
+        let vms: Vec<_> = fleet.vms.values().map(|vm| (vm.name.clone(), vm.found.tgid)).collect();
+        let proc = fleet.proc.clone();
+        let classes = self.weights.apply(self.classes.as_ref(), &proc, Path::new("/sys/fs/cgroup"), &vms);
+        for (vm, class) in fleet.vms.values_mut().zip(classes) {
+            vm.class = class;
         }
         set_cpus(&fleet.programs, self.features.freq_scale);
         drop(fleet);
@@ -284,8 +324,21 @@ impl Daemon {
         self.work.pairing_ns += start.elapsed().as_nanos() as u64;
     }
 
-    fn status(&self, mode: &str) -> Status {
-        snapshot::take(&self.fleet.borrow(), mode, self.started.elapsed(), self.work)
+    /// Reads the classes again; a file that is wrong changes nothing.
+    fn reload(&mut self) {
+        match self.classes.as_ref().map(Classes::reload) {
+            None => info!("SIGHUP: nothing to read again, there is no --config"),
+            Some(Ok(classes)) => {
+                info!("SIGHUP: read again: {}", classes.summary().lines().next().unwrap_or_default());
+                self.classes = Some(classes);
+            }
+            Some(Err(error)) => warn!("SIGHUP: the classes stay as they were: {error}"),
+        }
+    }
+
+    fn status(&self, companion: &dyn Companion) -> Status {
+        let fleet = self.fleet.borrow();
+        snapshot::take(&fleet, companion.mode(), self.started.elapsed(), self.work, companion.figures())
     }
 }
 

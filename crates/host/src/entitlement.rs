@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use entrain_policy::entitle;
 
+use crate::cgroup::{cgroup_of, own_group};
+
 /// Between two looks while VMs compete for the pCPUs: a guest learns of a neighbour's leaving within 10 ms.
 const PERIOD: Duration = Duration::from_millis(3);
 /// Between two looks while there is enough for all: nobody gains by a faster answer, and idle hosts must cost nothing.
@@ -102,12 +104,13 @@ impl Shares {
     }
 }
 
-/// The weight of a process's cgroup; `proc` and `cgroup` are where those file systems are.
+/// The weight of the cgroup that holds a process and no other, or else of the process's cgroup; `proc` and `cgroup` are
+/// where those file systems are.
 pub(crate) fn weight(proc: &Path, cgroup: &Path, tgid: i32) -> u64 {
     let read = || {
-        let text = fs::read_to_string(proc.join(format!("{tgid}/cgroup"))).ok()?;
-        let path = text.lines().find_map(|line| line.strip_prefix("0::/"))?.to_owned();
-        fs::read_to_string(cgroup.join(path).join("cpu.weight")).ok()?.trim().parse().ok()
+        let path = cgroup_of(proc, tgid)?;
+        let group = own_group(cgroup, &path, tgid).or_else(|| Some(cgroup.join(path.strip_prefix('/')?)))?;
+        fs::read_to_string(group.join("cpu.weight")).ok()?.trim().parse().ok()
     };
     // The root has no weight, and neither has a group without the cpu controller: everybody is equal there.
     read().unwrap_or(WEIGHT)

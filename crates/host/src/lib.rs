@@ -4,14 +4,18 @@
 //! (`fleet`), finds the agents in their guests (doorbell, or `scan`), verifies and pairs (`register`, `pair`), and leaves
 //! all that happens at a context switch to `bpf/observe.bpf.c`. `status` is what others can ask it.
 
+mod cgroup;
+pub mod classes;
 pub mod cli;
 mod cpus;
 pub mod daemon;
 mod discover;
 mod entitlement;
+mod figures;
 mod fleet;
 mod interface;
 mod memory;
+mod metrics;
 mod notify;
 mod pair;
 mod programs;
@@ -24,4 +28,4 @@ pub mod status;
 pub mod top;
 mod vm;
 
-pub use vm::Channel;
+pub use vm::{Channel, name as vm_name};

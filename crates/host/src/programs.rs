@@ -6,9 +6,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use entrain_bpf::{ArrayView, Error, Features, Step};
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle, OpenObject, ProgramInput, ProgramMut};
 
+use crate::figures::{self, ProgramStatus};
 use crate::interface::{Found, HOST_VCPUS, HOST_VMS, LinkArgs, Pcpu, TickArgs, TrackArgs, Vcpu, Vm};
 use crate::interface::{LINK_CLOSE, Pairing, SelftestArgs, bytes_of, bytes_of_mut, from_bytes};
 use crate::skeleton::{discover, observe};
@@ -115,6 +116,21 @@ impl Programs {
     /// The map of rare events.
     pub(crate) fn events(&self) -> Result<MapHandle, Error> {
         MapHandle::try_from(&self.observe.maps.events).map_err(Error::at(Step::Run, "events"))
+    }
+
+    /// Events that found no room since the programs were loaded.
+    pub(crate) fn dropped_events(&self) -> u64 {
+        // SAFETY: an aligned word of the mapped data, which BPF adds to atomically.
+        self.observe
+            .maps
+            .bss_data
+            .as_deref()
+            .map_or(0, |data| unsafe { (&raw const data.dropped_events).read_volatile() })
+    }
+
+    /// The kernel's figures of the programs.
+    pub(crate) fn figures(&self) -> Vec<ProgramStatus> {
+        figures::programs(self.observe.object())
     }
 
     /// Watches the thread of entry `index`, which is filled. False: the thread has ended meanwhile.

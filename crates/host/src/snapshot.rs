@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use entrain_channel::word::Vcpu as State;
 
+use crate::figures::Figures;
 use crate::fleet::Fleet;
 use crate::interface;
 use crate::status::{PcpuStatus, SCHEMA, Status, VcpuStatus, VmStatus, Work};
 
 /// Figures as they are now; times in a state that still lasts are counted up to now.
-pub(crate) fn take(fleet: &Fleet, mode: &str, uptime: Duration, work: Work) -> Status {
+pub(crate) fn take(fleet: &Fleet, mode: &str, uptime: Duration, work: Work, figures: Figures) -> Status {
     let now_ns = monotonic_ns();
     let pcpus = (0..fleet.programs.pcpus.entries()).map(|cpu| pcpu(cpu as u32, &fleet.programs.pcpus.get(cpu)));
     let vms = fleet.vms.values().map(|vm| VmStatus {
@@ -19,6 +20,7 @@ pub(crate) fn take(fleet: &Fleet, mode: &str, uptime: Duration, work: Work) -> S
         pid: vm.found.tgid,
         channel: vm.channel,
         entitlement: vm.entitlement,
+        class: vm.class.clone(),
         scans: vm.scan.passes,
         scanned_pages: vm.scan.pages,
         vcpus: vm
@@ -44,7 +46,9 @@ pub(crate) fn take(fleet: &Fleet, mode: &str, uptime: Duration, work: Work) -> S
         uptime_ns: uptime.as_nanos() as u64,
         pcpus: pcpus.collect(),
         vms: vms.collect(),
-        work,
+        work: Work { dropped_events: fleet.programs.dropped_events(), ..work },
+        schedule: figures.schedule,
+        programs: fleet.programs.figures().into_iter().chain(figures.programs).collect(),
     }
 }
 

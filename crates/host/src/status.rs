@@ -10,6 +10,7 @@ use std::time::Duration;
 use crossbeam_channel::{Sender, bounded};
 use serde::{Deserialize, Serialize};
 
+use crate::figures::{ProgramStatus, ScheduleStatus};
 use crate::vm::Channel;
 
 /// Raised when a field changes its meaning or goes away; new fields do not raise it.
@@ -59,6 +60,12 @@ pub struct Status {
     pub vms: Vec<VmStatus>,
     /// What the daemon itself has done.
     pub work: Work,
+    /// What the host's scheduler has done; mode `schedule` only.
+    #[serde(default)]
+    pub schedule: Option<ScheduleStatus>,
+    /// The daemon's BPF programs; their times stand still unless `sysctl kernel.bpf_stats_enabled` is 1.
+    #[serde(default)]
+    pub programs: Vec<ProgramStatus>,
 }
 
 /// One pCPU.
@@ -95,6 +102,9 @@ pub struct VmStatus {
     pub channel: Channel,
     /// CPU time that it can have now, in 1/1024 pCPU.
     pub entitlement: u32,
+    /// Of the classes in the configuration, if there is one.
+    #[serde(default)]
+    pub class: Option<String>,
     /// Complete searches of its memory for an agent.
     pub scans: u64,
     /// Pages looked at by those.
@@ -160,11 +170,40 @@ pub struct Work {
     pub discovery_ns: u64,
     /// Time spent looking for agents and pairing, ns.
     pub pairing_ns: u64,
+    /// Events of BPF that found no room in the ring buffer.
+    #[serde(default)]
+    pub dropped_events: u64,
 }
 
-/// Serves status requests until the process ends: each goes to the main loop as a sender for its answer, after which
-/// `wake` is written to.
-pub(crate) fn serve(path: &Path, requests: Sender<Sender<Answer>>, wake: UnixStream) -> io::Result<()> {
+/// Asks the main loop.
+pub(crate) struct Asker {
+    requests: Sender<Sender<Answer>>,
+    wake: UnixStream,
+}
+
+impl Asker {
+    /// `requests` takes a sender for each answer, after which `wake` is written to.
+    pub(crate) fn new(requests: Sender<Sender<Answer>>, wake: UnixStream) -> Self {
+        Self { requests, wake }
+    }
+
+    fn ask(&self) -> Option<Answer> {
+        let (sender, receiver) = bounded(1);
+        let asked = self.requests.send(sender).is_ok() && (&self.wake).write_all(&[1]).is_ok();
+        asked.then(|| receiver.recv_timeout(PATIENCE).ok()).flatten()
+    }
+
+    /// The status, unless the daemon is ending or busy.
+    pub(crate) fn status(&self) -> Option<Box<Status>> {
+        match self.ask()? {
+            Answer::Status(status) => Some(status),
+            Answer::Error { .. } => None,
+        }
+    }
+}
+
+/// Serves status requests until the process ends.
+pub(crate) fn serve(path: &Path, asker: Asker) -> io::Result<()> {
     // The lock is ours, so a socket that is there belongs to a daemon that died.
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -175,7 +214,7 @@ pub(crate) fn serve(path: &Path, requests: Sender<Sender<Answer>>, wake: UnixStr
     std::thread::Builder::new().name("status".into()).spawn(move || {
         for client in listener.incoming().flatten() {
             // One client at a time, each bounded in time and length: nobody can make the daemon grow or wait.
-            if let Err(error) = answer(client, &requests, &wake) {
+            if let Err(error) = answer(client, &asker) {
                 tracing::debug!("a status client went away: {error}");
             }
         }
@@ -183,17 +222,14 @@ pub(crate) fn serve(path: &Path, requests: Sender<Sender<Answer>>, wake: UnixStr
     Ok(())
 }
 
-fn answer(client: UnixStream, requests: &Sender<Sender<Answer>>, mut wake: &UnixStream) -> io::Result<()> {
+fn answer(client: UnixStream, asker: &Asker) -> io::Result<()> {
     client.set_read_timeout(Some(PATIENCE))?;
     client.set_write_timeout(Some(PATIENCE))?;
     let mut line = String::new();
     BufReader::new(&client).take(4096).read_line(&mut line)?;
     let reply = match serde_json::from_str(&line) {
         Ok(Request::Status) => {
-            let (sender, receiver) = bounded(1);
-            let asked = requests.send(sender).is_ok() && wake.write_all(&[1]).is_ok();
-            let busy = || Answer::Error { error: "the daemon is ending or busy; ask again".into() };
-            if asked { receiver.recv_timeout(PATIENCE).unwrap_or_else(|_| busy()) } else { busy() }
+            asker.ask().unwrap_or_else(|| Answer::Error { error: "the daemon is ending or busy; ask again".into() })
         }
         Err(error) => Answer::Error { error: format!("not a request: {error}; try {{\"request\":\"status\"}}") },
     };
@@ -216,8 +252,25 @@ pub fn ask(path: &Path) -> io::Result<Status> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// Of a host without VMs.
+    pub(crate) fn empty() -> Status {
+        Status {
+            schema: SCHEMA,
+            version: "0".into(),
+            mode: "observe".into(),
+            pid: 1,
+            now_ns: 5,
+            uptime_ns: 5,
+            pcpus: vec![],
+            vms: vec![],
+            work: Work::default(),
+            schedule: None,
+            programs: vec![],
+        }
+    }
 
     #[test]
     fn answers_requests_and_says_what_is_wrong_with_others() {
@@ -225,21 +278,10 @@ mod tests {
         let path = dir.path().join("host.sock");
         let (sender, receiver) = bounded::<Sender<Answer>>(1);
         let (wake, _keep) = UnixStream::pair().unwrap();
-        serve(&path, sender, wake).unwrap();
+        serve(&path, Asker::new(sender, wake)).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let main_loop = std::thread::spawn(move || {
-            let status = Status {
-                schema: SCHEMA,
-                version: "0".into(),
-                mode: "observe".into(),
-                pid: 1,
-                now_ns: 5,
-                uptime_ns: 5,
-                pcpus: vec![],
-                vms: vec![],
-                work: Work::default(),
-            };
-            receiver.recv().unwrap().send(Answer::Status(Box::new(status))).unwrap();
+            receiver.recv().unwrap().send(Answer::Status(Box::new(empty()))).unwrap();
         });
         assert_eq!(ask(&path).unwrap().now_ns, 5);
         main_loop.join().unwrap();

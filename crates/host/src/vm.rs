@@ -79,6 +79,8 @@ pub(crate) struct Vm {
     pub(crate) entitlement: u32,
     /// Of its cgroup.
     pub(crate) weight: u64,
+    /// By the configuration.
+    pub(crate) class: Option<String>,
     said: HashSet<String>,
 }
 
@@ -96,6 +98,7 @@ impl Vm {
             ran: 0,
             entitlement: 0,
             weight: 100,
+            class: None,
             said: HashSet::new(),
         }
     }
@@ -113,7 +116,7 @@ impl Vm {
 }
 
 /// A name for people: what the VMM was given as `-name`, `--name` or `--id`, else the program's name; with the pid.
-pub(crate) fn name(proc: &Path, pid: i32) -> String {
+pub fn name(proc: &Path, pid: i32) -> String {
     let folder = proc.join(pid.to_string());
     let comm = fs::read_to_string(folder.join("comm")).unwrap_or_default();
     let line = fs::read(folder.join("cmdline")).unwrap_or_default();

@@ -60,12 +60,17 @@ struct {
 /* Never used: a record of a ring buffer has no BTF of its own, and the Rust mirror is compared with it. */
 struct entrain_event entrain_event_layout;
 
+/* Events that found no room, for the metrics. */
+__u64 dropped_events = 0;
+
 static __always_inline void report(__u32 kind, int tid, int tgid, __u64 arg)
 {
 	struct entrain_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 
-	if (!event)
+	if (!event) {
+		__sync_fetch_and_add(&dropped_events, 1);
 		return;
+	}
 	event->kind = kind;
 	event->tid = tid;
 	event->tgid = tgid;

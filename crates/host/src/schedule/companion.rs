@@ -4,6 +4,7 @@ use tracing::{info, warn};
 
 use super::{Options, ScheduleError, Scheduler};
 use crate::daemon::{Companion, HostError};
+use crate::figures::{self, Figures};
 use crate::programs::Programs;
 
 /// Ticks of the daemon (100 ms) between two lines in the log.
@@ -28,6 +29,11 @@ impl Schedule {
 impl Companion for Schedule {
     fn mode(&self) -> &'static str {
         "schedule"
+    }
+
+    fn figures(&self) -> Figures {
+        let schedule = Some(self.scheduler.total().into());
+        Figures { schedule, programs: figures::programs(self.scheduler.object()) }
     }
 
     fn tick(&mut self) -> Result<(), HostError> {

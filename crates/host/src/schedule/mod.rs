@@ -172,6 +172,11 @@ impl Scheduler {
         Public::from_bytes(&value)
     }
 
+    /// The loaded programs, for the kernel's figures of them.
+    pub(crate) fn object(&self) -> &libbpf_rs::Object {
+        self.skel.object()
+    }
+
     /// The verifier's work for each program.
     pub fn complexity(&self) -> Vec<Complexity> {
         complexity(self.skel.object())

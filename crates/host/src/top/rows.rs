@@ -133,7 +133,6 @@ pub(super) fn select(mut rows: Vec<Row>, order: Order, reverse: bool, filter: &s
 pub(super) mod tests {
     use super::*;
     use crate::Channel;
-    use crate::status::{SCHEMA, Work};
 
     /// A VM's name, and of each of its vCPUs the time run, the time ready and the preemptions.
     type Figures<'a> = (&'a str, &'a [(u64, u64, u64)]);
@@ -165,21 +164,12 @@ pub(super) mod tests {
             pid: 100 + n as i32,
             channel: Channel::Paired,
             entitlement: 1024,
+            class: None,
             scans: 0,
             scanned_pages: 0,
             vcpus: vcpus.iter().enumerate().map(|(id, f)| vcpu(id, 1000 * n + id, f)).collect(),
         });
-        Status {
-            schema: SCHEMA,
-            version: "0".into(),
-            mode: "observe".into(),
-            pid: 1,
-            now_ns,
-            uptime_ns: now_ns,
-            pcpus: vec![],
-            vms: vms.collect(),
-            work: Work::default(),
-        }
+        Status { now_ns, uptime_ns: now_ns, vms: vms.collect(), ..crate::status::tests::empty() }
     }
 
     #[test]

@@ -1,0 +1,69 @@
+//! What a host must have beside the kernel's general features, and its daemon.
+
+use entrain_bpf::Features;
+use entrain_host::status::{self, Status as Daemon};
+
+use crate::finding::Finding;
+use crate::machine::Machine;
+
+/// Checks of a host.
+pub(crate) fn examine(machine: &Machine, features: &Features, daemon: Option<&Daemon>) -> Vec<Finding> {
+    vec![uptr(machine, features), kvm(machine, features), doorbell(features), running(daemon)]
+}
+
+/// The daemon's status, if one runs.
+pub(crate) fn ask(machine: &Machine) -> Option<Daemon> {
+    status::ask(&machine.path("run/entrain/host.sock")).ok()
+}
+
+fn uptr(machine: &Machine, features: &Features) -> Finding {
+    const FOR: &str = "entrain host: guests' pages in the hands of BPF (user memory in task storage)";
+    if features.task_uptr {
+        return Finding::ok("host.uptr", FOR, "BPF holds user memory in task storage");
+    }
+    let release = machine.release().unwrap_or_default();
+    Finding::missing(
+        "host.uptr",
+        FOR,
+        format!("Linux {release} has no user memory in BPF task storage"),
+        "boot Linux 6.13 or newer with CONFIG_DEBUG_INFO_BTF=y",
+    )
+}
+
+fn kvm(machine: &Machine, features: &Features) -> Finding {
+    const FOR: &str = "entrain host: VMs are found through KVM";
+    match (machine.has("dev/kvm"), features.kvm) {
+        (true, true) => Finding::ok("host.kvm", FOR, "/dev/kvm, and its type information"),
+        (true, false) => Finding::missing(
+            "host.kvm",
+            FOR,
+            "/dev/kvm is there, but KVM's type information is not (/sys/kernel/btf/kvm)",
+            "boot a kernel built with CONFIG_DEBUG_INFO_BTF_MODULES=y",
+        ),
+        (false, _) => Finding::missing(
+            "host.kvm",
+            FOR,
+            "no /dev/kvm",
+            "modprobe kvm_intel or modprobe kvm_amd, with virtualization on in the firmware; arm64 must boot at EL2",
+        ),
+    }
+}
+
+fn doorbell(features: &Features) -> Finding {
+    const FOR: &str = "finding agents at once; without it they are found within seconds";
+    if features.kvm_hypercall {
+        return Finding::ok("host.doorbell", FOR, "KVM traces hypercalls");
+    }
+    Finding::ok("host.doorbell", FOR, "not on this kernel or architecture: guests' memory is searched instead")
+}
+
+fn running(daemon: Option<&Daemon>) -> Finding {
+    const FOR: &str = "everything on this host";
+    match daemon {
+        Some(status) => {
+            let vms = status.vms.len();
+            Finding::ok("host.daemon", FOR, format!("runs (pid {}, mode {}, {vms} VMs)", status.pid, status.mode))
+        }
+        None => Finding::warn("host.daemon", FOR, "does not run", "systemctl start entrain-host, or: entrain host"),
+    }
+}

@@ -1,0 +1,149 @@
+//! What the kernel can do, for host and guest alike.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use entrain_bpf::{Features, Lockdown};
+
+use crate::finding::Finding;
+use crate::machine::Machine;
+
+/// cgroups nest; a tree deeper than this is not looked through.
+const CGROUP_DEPTH: u32 = 16;
+
+/// Checks that mean the same on both sides.
+pub(crate) fn examine(machine: &Machine, features: &Features, guest: bool) -> Vec<Finding> {
+    vec![
+        btf(machine, features),
+        capabilities(machine, guest),
+        lockdown(features),
+        sched_ext(features),
+        other_scheduler(machine),
+        cgroups(machine),
+        cpu_max(machine),
+    ]
+}
+
+fn btf(machine: &Machine, features: &Features) -> Finding {
+    const FOR: &str = "everything: BPF programs that fit any kernel";
+    if features.btf {
+        let size = fs::metadata(machine.path("sys/kernel/btf/vmlinux")).map_or(0, |file| file.len());
+        return Finding::ok("kernel.btf", FOR, format!("type information of the kernel, {} KiB", size / 1024));
+    }
+    Finding::missing(
+        "kernel.btf",
+        FOR,
+        "the kernel has no type information (/sys/kernel/btf/vmlinux)",
+        "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y; the kernels of Debian 12 and later have it",
+    )
+}
+
+fn capabilities(machine: &Machine, guest: bool) -> Finding {
+    const FOR: &str = "everything: loading BPF programs, looking into VMMs";
+    let mut needed = vec![(21, "CAP_SYS_ADMIN"), (38, "CAP_PERFMON"), (39, "CAP_BPF")];
+    // The host's daemon reads the memory of VMMs, the guest's agent the addresses of kernel symbols.
+    needed.push(if guest { (34, "CAP_SYSLOG") } else { (19, "CAP_SYS_PTRACE") });
+    let status = machine.text("proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok());
+    let missing: Vec<&str> =
+        needed.iter().filter(|(bit, _)| effective.unwrap_or(0) & (1 << bit) == 0).map(|(_, name)| *name).collect();
+    if missing.is_empty() {
+        let names: Vec<&str> = needed.iter().map(|(_, name)| *name).collect();
+        return Finding::ok("capabilities", FOR, names.join(", "));
+    }
+    Finding::missing(
+        "capabilities",
+        FOR,
+        format!("this process lacks {}", missing.join(", ")),
+        "run as root, outside of containers (or in a privileged one)",
+    )
+}
+
+fn lockdown(features: &Features) -> Finding {
+    const FOR: &str = "reading kernel memory with BPF";
+    match features.lockdown {
+        Lockdown::None => Finding::ok("kernel.lockdown", FOR, "off"),
+        Lockdown::Integrity => Finding::ok("kernel.lockdown", FOR, "integrity: does not stand in the way"),
+        Lockdown::Confidentiality => Finding::missing(
+            "kernel.lockdown",
+            FOR,
+            "confidentiality: BPF may not read kernel memory",
+            "boot with the kernel parameter lockdown=integrity or lockdown=none",
+        ),
+    }
+}
+
+fn sched_ext(features: &Features) -> Finding {
+    const FOR: &str = "--mode schedule; all other modes do without";
+    if features.sched_ext {
+        return Finding::ok("kernel.sched-ext", FOR, "schedulers in BPF");
+    }
+    Finding::missing(
+        "kernel.sched-ext",
+        FOR,
+        "the kernel has no sched_ext",
+        "boot Linux 6.12 or newer built with CONFIG_SCHED_CLASS_EXT=y, or leave --mode schedule alone",
+    )
+}
+
+fn other_scheduler(machine: &Machine) -> Finding {
+    const FOR: &str = "--mode schedule: the kernel holds one such scheduler at a time";
+    let state = machine.text("sys/kernel/sched_ext/state").unwrap_or_default();
+    match state.trim() {
+        "" | "disabled" => Finding::ok("scheduler", FOR, "the kernel's own (EEVDF)"),
+        state => {
+            let name = machine.text("sys/kernel/sched_ext/root/ops").unwrap_or_default();
+            match name.trim() {
+                name if name.starts_with("entrain") => Finding::ok("scheduler", FOR, format!("Entrain's ({name})")),
+                name => Finding::warn(
+                    "scheduler",
+                    FOR,
+                    format!("another sched_ext scheduler is loaded: '{name}' ({state})"),
+                    "stop that scheduler's service before --mode schedule; --mode observe works beside it",
+                ),
+            }
+        }
+    }
+}
+
+fn cgroups(machine: &Machine) -> Finding {
+    const FOR: &str = "weights and classes of VMs (cpu.weight)";
+    if machine.has("sys/fs/cgroup/cgroup.controllers") {
+        return Finding::ok("cgroups", FOR, "version 2");
+    }
+    Finding::warn(
+        "cgroups",
+        FOR,
+        "version 1, or both versions mixed: weights are not read, all VMs count alike",
+        "boot with the kernel parameter systemd.unified_cgroup_hierarchy=1",
+    )
+}
+
+fn cpu_max(machine: &Machine) -> Finding {
+    const FOR: &str = "--mode schedule, which does not enforce cpu.max";
+    match find_limit(&machine.path("sys/fs/cgroup"), CGROUP_DEPTH) {
+        None => Finding::ok("cpu-max", FOR, "no cgroup has a limit"),
+        Some((cgroup, limit)) => Finding::warn(
+            "cpu-max",
+            FOR,
+            format!("{} is limited to {limit} (quota and period in µs)", cgroup.display()),
+            format!("echo max > {}, or leave --mode schedule alone", cgroup.join("cpu.max").display()),
+        ),
+    }
+}
+
+fn find_limit(folder: &Path, depth: u32) -> Option<(PathBuf, String)> {
+    if let Ok(text) = fs::read_to_string(folder.join("cpu.max"))
+        && !text.trim().is_empty()
+        && !text.starts_with("max")
+    {
+        return Some((folder.to_owned(), text.trim().to_owned()));
+    }
+    if depth == 0 {
+        return None;
+    }
+    let entries = fs::read_dir(folder).ok()?.flatten();
+    // Links are not followed: version 1 has them, and they lead in circles.
+    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    folders.into_iter().find_map(|entry| find_limit(&entry.path(), depth - 1))
+}

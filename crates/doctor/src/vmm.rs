@@ -1,0 +1,82 @@
+//! Which program runs a VM.
+
+use serde::Serialize;
+
+/// A program that runs VMs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Vmm {
+    /// QEMU, started by hand or by a script.
+    Qemu,
+    /// QEMU, started by libvirt.
+    Libvirt,
+    /// QEMU and libvirt in a pod of KubeVirt.
+    Kubevirt,
+    /// crosvm.
+    Crosvm,
+    /// Cloud Hypervisor.
+    CloudHypervisor,
+    /// Firecracker.
+    Firecracker,
+    /// Any other.
+    Other,
+}
+
+impl Vmm {
+    /// By the program's name, its arguments and its cgroup.
+    pub(crate) fn recognise(program: &str, arguments: &[String], cgroup: &str) -> Self {
+        let base = program.trim_end_matches(" (deleted)").rsplit('/').next().unwrap_or_default();
+        // `comm` holds 15 characters at most.
+        if base.starts_with("cloud-hyperviso") {
+            Self::CloudHypervisor
+        } else if base.starts_with("firecracker") {
+            Self::Firecracker
+        } else if base.starts_with("crosvm") {
+            Self::Crosvm
+        } else if base.starts_with("qemu") || base == "kvm" {
+            // libvirt hands every QEMU its master key and keeps its sockets in a folder of its own.
+            let libvirt = |word: &String| word.contains("masterKey0") || word.contains("/libvirt/");
+            match arguments.iter().any(libvirt) {
+                true if cgroup.contains("kubepods") => Self::Kubevirt,
+                true => Self::Libvirt,
+                false => Self::Qemu,
+            }
+        } else {
+            Self::Other
+        }
+    }
+
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Qemu => "QEMU",
+            Self::Libvirt => "QEMU by libvirt",
+            Self::Kubevirt => "QEMU by KubeVirt",
+            Self::Crosvm => "crosvm",
+            Self::CloudHypervisor => "Cloud Hypervisor",
+            Self::Firecracker => "Firecracker",
+            Self::Other => "a VMM that the doctor does not know",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_recognised_by_path_and_by_who_started_them() {
+        let none: [String; 0] = [];
+        let libvirt = ["-object".to_owned(), r#"{"qom-type":"secret","id":"masterKey0"}"#.to_owned()];
+        let old = ["-object".to_owned(), "secret,id=masterKey0,format=raw".to_owned()];
+        assert_eq!(Vmm::recognise("/usr/bin/qemu-system-x86_64", &none, ""), Vmm::Qemu);
+        assert_eq!(Vmm::recognise("/usr/libexec/qemu-kvm (deleted)", &old, "/machine.slice"), Vmm::Libvirt);
+        assert_eq!(Vmm::recognise("qemu-kvm", &old, "/kubepods.slice/pod1"), Vmm::Kubevirt);
+        assert_eq!(Vmm::recognise("cloud-hyperviso", &none, ""), Vmm::CloudHypervisor);
+        assert_eq!(Vmm::recognise("/opt/firecracker-v1.7", &none, ""), Vmm::Firecracker);
+        assert_eq!(Vmm::recognise("/usr/bin/crosvm", &none, ""), Vmm::Crosvm);
+        assert_eq!(Vmm::recognise("lkvm", &none, ""), Vmm::Other);
+        // libvirt writes its objects as JSON since QEMU takes that.
+        assert_eq!(Vmm::recognise("qemu-system-x86_64", &libvirt, ""), Vmm::Libvirt);
+    }
+}

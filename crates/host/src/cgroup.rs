@@ -1,0 +1,61 @@
+//! cgroups of VMs, in version 2's tree.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A cgroup's tree below a VM is a few levels deep (libvirt: 3); more is not looked through.
+const DEPTH: u32 = 8;
+
+/// The cgroup of a process, with a slash in front.
+pub(crate) fn cgroup_of(proc: &Path, pid: i32) -> Option<String> {
+    let text = fs::read_to_string(proc.join(format!("{pid}/cgroup"))).ok()?;
+    Some(text.lines().find_map(|line| line.strip_prefix("0::"))?.to_owned())
+}
+
+/// The highest cgroup from `cgroup` on upwards that holds process `pid` alone and has a weight: libvirt's scope of the VM,
+/// not the groups of threads that libvirt makes inside. A slice of systemd's is never a VM's own, even while it holds no
+/// other: its weight is that of all VMs against the rest of the system. `root` is where cgroup v2 is mounted.
+pub(crate) fn own_group(root: &Path, cgroup: &str, pid: i32) -> Option<PathBuf> {
+    let path = cgroup.strip_prefix('/').filter(|path| !path.is_empty())?;
+    let parts = Path::new(path).ancestors().filter(|part| !part.as_os_str().is_empty());
+    let groups =
+        parts.take_while(|part| part.extension().is_none_or(|kind| kind != "slice")).map(|part| root.join(part));
+    groups.take_while(|group| holds_only(group, pid, DEPTH)).filter(|group| group.join("cpu.weight").exists()).last()
+}
+
+fn holds_only(group: &Path, pid: i32, depth: u32) -> bool {
+    // A threaded group refuses to list processes; the group above it lists them.
+    let listed = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    if listed.lines().any(|line| line.trim() != pid.to_string()) || depth == 0 {
+        return false;
+    }
+    let Ok(entries) = fs::read_dir(group) else { return false };
+    let mut folders = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    folders.all(|entry| holds_only(&entry.path(), pid, depth - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scope_is_the_vm_s_own_and_a_slice_never_is() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let file = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().expect("inside the root")).expect("a folder");
+            fs::write(path, text).expect("a file");
+        };
+        for group in ["machine.slice", "machine.slice/vm.scope", "machine.slice/vm.scope/libvirt/emulator"] {
+            file(&format!("{group}/cpu.weight"), "100\n");
+        }
+        file("machine.slice/vm.scope/cgroup.procs", "7\n");
+        file("shared/cgroup.procs", "8\n9\n");
+        let own = |cgroup, pid| own_group(root.path(), cgroup, pid);
+        let scope = root.path().join("machine.slice/vm.scope");
+        assert_eq!(own("/machine.slice/vm.scope/libvirt/emulator", 7), Some(scope));
+        assert_eq!(own("/machine.slice", 7), None);
+        assert_eq!(own("/shared", 8), None, "another process is in it");
+        assert_eq!(own("/", 8), None);
+    }
+}

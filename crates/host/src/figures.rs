@@ -1,0 +1,139 @@
+//! Figures of the host's scheduler and of the BPF programs, for the status.
+
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd};
+
+use serde::{Deserialize, Serialize};
+
+use crate::schedule::Stats;
+
+/// What the host's scheduler has done since it was loaded; mode `schedule` only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ScheduleStatus {
+    /// Times that a task was put on a pCPU.
+    pub switches: u64,
+    /// Times that one was taken off while runnable.
+    pub preemptions: u64,
+    /// Of those, in what may be a critical section.
+    pub preemptions_held: u64,
+    /// Time that tasks were runnable without a pCPU, ns.
+    pub ready_ns: u64,
+    /// Slices extended.
+    pub extensions: u64,
+    /// By so much in all, ns.
+    pub extended_ns: u64,
+    /// Taken off later slices for it, ns.
+    pub repaid_ns: u64,
+    /// Extensions refused since there was no critical section.
+    pub refused_not_critical: u64,
+    /// Extensions refused since the event had had its share.
+    pub refused_event_spent: u64,
+    /// Extensions refused since the vCPU's budget was spent.
+    pub refused_budget_spent: u64,
+    /// Directed yields that were honoured.
+    pub yields_honoured: u64,
+    /// Directed yields refused: the target did not wait.
+    pub yields_not_waiting: u64,
+    /// Directed yields refused: the target held nothing.
+    pub yields_holds_nothing: u64,
+    /// Directed yields refused: the target had just been put in front.
+    pub yields_just_boosted: u64,
+    /// Directed yields refused: the target belongs to another VM.
+    pub yields_foreign: u64,
+    /// Directed yields refused: the target had run too far ahead of others.
+    pub yields_unfair: u64,
+    /// Directed yields refused: the target may not run on that pCPU.
+    pub yields_not_allowed: u64,
+    /// Directed yields honoured whose target another pCPU had taken meanwhile.
+    pub yields_lost: u64,
+    /// Tasks that went to the front since they had been preempted inside a section.
+    pub fronted: u64,
+    /// vCPUs chosen out of turn since a sibling ran.
+    pub corun: u64,
+}
+
+impl From<Stats> for ScheduleStatus {
+    fn from(stats: Stats) -> Self {
+        Self {
+            switches: stats.switches,
+            preemptions: stats.preemptions,
+            preemptions_held: stats.preemptions_held,
+            ready_ns: stats.waited,
+            extensions: stats.extended,
+            extended_ns: stats.extended_ns,
+            repaid_ns: stats.repaid_ns,
+            refused_not_critical: stats.extend_no[1],
+            refused_event_spent: stats.extend_no[2],
+            refused_budget_spent: stats.extend_no[3],
+            yields_honoured: stats.yields[0],
+            yields_not_waiting: stats.yields[1],
+            yields_holds_nothing: stats.yields[2],
+            yields_just_boosted: stats.yields[3],
+            yields_foreign: stats.yields[4],
+            yields_unfair: stats.yields[5],
+            yields_not_allowed: stats.yields[6],
+            yields_lost: stats.yields_lost,
+            fronted: stats.fronted,
+            corun: stats.corun,
+        }
+    }
+}
+
+/// One BPF program of the daemon, as the kernel counts it while `sysctl kernel.bpf_stats_enabled` is 1.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramStatus {
+    /// Its name.
+    pub name: String,
+    /// Times that it ran.
+    pub runs: u64,
+    /// Time that it ran, ns.
+    pub run_ns: u64,
+    /// Times that the kernel did not let it run, since it was running on that pCPU already.
+    pub missed: u64,
+}
+
+/// Figures that only the mode knows.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    pub(crate) schedule: Option<ScheduleStatus>,
+    pub(crate) programs: Vec<ProgramStatus>,
+}
+
+/// Whether the kernel counts the run time of BPF programs at all; it costs two clock readings a run.
+pub(crate) fn counted() -> bool {
+    fs::read_to_string("/proc/sys/kernel/bpf_stats_enabled").is_ok_and(|text| text.trim() == "1")
+}
+
+/// The kernel's figures of all programs of a loaded object.
+pub(crate) fn programs(object: &libbpf_rs::Object) -> Vec<ProgramStatus> {
+    object
+        .progs()
+        .filter_map(|program| {
+            let fd = program.as_fd().as_raw_fd();
+            let mut info = libbpf_sys::bpf_prog_info::default();
+            let mut size = size_of_val(&info) as u32;
+            // SAFETY: the kernel fills at most `size` bytes of `info`, which is plain data.
+            let result = unsafe { libbpf_sys::bpf_obj_get_info_by_fd(fd, (&raw mut info).cast(), &mut size) };
+            (result == 0).then(|| ProgramStatus {
+                name: program.name().to_string_lossy().into_owned(),
+                runs: info.run_cnt,
+                run_ns: info.run_time_ns,
+                missed: info.recursion_misses,
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdicts_keep_their_order() {
+        let stats = Stats { extend_no: [9, 1, 2, 3], yields: [10, 11, 12, 13, 14, 15, 16, 0], ..Stats::default() };
+        let status = ScheduleStatus::from(stats);
+        assert_eq!((status.refused_not_critical, status.refused_budget_spent), (1, 3));
+        assert_eq!((status.yields_honoured, status.yields_foreign, status.yields_not_allowed), (10, 14, 16));
+    }
+}

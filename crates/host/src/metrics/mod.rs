@@ -1,0 +1,182 @@
+//! `entrain host --metrics`: the status for Prometheus, over HTTP.
+//!
+//! A thread of its own serves it; each scrape asks the main loop for the status that the status socket serves, so that
+//! both say the same. A client can make the daemon neither wait nor grow: four at a time, each for ten seconds at most,
+//! one request a connection.
+
+mod text;
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+use tracing::{debug, info, warn};
+
+use crate::status::Asker;
+
+/// Clients at a time.
+const CLIENTS: usize = 4;
+/// How long one may take, for all of it.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A request is a line and a few headers; more is refused. hyper takes no less than 8 KiB.
+const REQUEST: usize = 16 << 10;
+
+/// Parses `ADDR:PORT`, `[ADDR]:PORT`, or a port alone, which is one of this machine only.
+pub(crate) fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(port) = text.trim_start_matches(':').parse::<u16>() {
+        return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
+    }
+    text.parse().map_err(|_| "give ADDR:PORT (127.0.0.1:9780, [::1]:9780) or PORT, for 127.0.0.1".to_owned())
+}
+
+/// Begins to serve; ends with the process. Returns where.
+pub(crate) fn serve(address: SocketAddr, asker: Asker) -> io::Result<SocketAddr> {
+    let listener = std::net::TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    std::thread::Builder::new().name("metrics".into()).spawn(move || {
+        if let Err(error) = runtime.block_on(accept(listener, Arc::new(asker))) {
+            warn!("metrics are no longer served: {error}");
+        }
+    })?;
+    info!("metrics at http://{address}/metrics");
+    if !address.ip().is_loopback() {
+        warn!(
+            "whoever reaches {address} reads the names of VMs and what they do: a firewall or a proxy should stand before it"
+        );
+    }
+    Ok(address)
+}
+
+async fn accept(listener: std::net::TcpListener, asker: Arc<Asker>) -> io::Result<()> {
+    let listener = TcpListener::from_std(listener)?;
+    let places = Arc::new(Semaphore::new(CLIENTS));
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else { return Ok(()) };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            // Out of descriptors, or the client has gone already: try again, but not in a tight loop.
+            Err(error) => {
+                debug!("cannot take a client of the metrics: {error}");
+                sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let asker = asker.clone();
+        tokio::spawn(async move {
+            let service = service_fn(|request| {
+                let asker = asker.clone();
+                async move { Ok::<_, Infallible>(respond(&request, &asker)) }
+            });
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(PATIENCE)
+                .keep_alive(false)
+                .max_buf_size(REQUEST)
+                .serve_connection(TokioIo::new(stream), service);
+            if let Ok(Err(error)) = timeout(PATIENCE, connection).await {
+                debug!("a client of the metrics went away: {error}");
+            }
+            drop(place);
+        });
+    }
+}
+
+fn respond(request: &Request<Incoming>, asker: &Asker) -> Response<Full<Bytes>> {
+    match (request.method(), request.uri().path()) {
+        (&Method::GET | &Method::HEAD, "/metrics") => {}
+        (&Method::GET | &Method::HEAD, _) => return plain(StatusCode::NOT_FOUND, "metrics are at /metrics\n"),
+        _ => return plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n"),
+    }
+    // At most two seconds, in which other clients wait: the main loop answers within a tick.
+    let Some(status) = asker.status() else {
+        return plain(StatusCode::SERVICE_UNAVAILABLE, "the daemon is ending or busy\n");
+    };
+    let open = request
+        .headers()
+        .get_all(ACCEPT)
+        .iter()
+        .any(|accept| accept.to_str().is_ok_and(|accept| accept.contains("application/openmetrics-text")));
+    let (kind, body) = match text::openmetrics(&status, crate::figures::counted()) {
+        Err(error) => return plain(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error}\n")),
+        Ok(body) if open => ("application/openmetrics-text; version=1.0.0; charset=utf-8", body),
+        Ok(body) => ("text/plain; version=0.0.4; charset=utf-8", text::classic(&body)),
+    };
+    let mut response = Response::new(Full::from(body));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+fn plain(status: StatusCode, text: &str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(text.to_owned()));
+    *response.status_mut() = status;
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+    use std::os::unix::net::UnixStream;
+
+    use crossbeam_channel::{Sender, bounded};
+
+    use super::*;
+    use crate::status::Answer;
+
+    fn ask(address: SocketAddr, request: &str) -> String {
+        let mut client = TcpStream::connect(address).expect("listens");
+        client.write_all(request.as_bytes()).expect("takes it");
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).expect("answers");
+        answer
+    }
+
+    #[test]
+    fn a_port_alone_is_of_this_machine() {
+        let of = |text| parse_address(text).map(|address| address.to_string());
+        assert_eq!(of("9780").as_deref(), Ok("127.0.0.1:9780"));
+        assert_eq!(of(":9780").as_deref(), Ok("127.0.0.1:9780"));
+        assert_eq!(of("[::1]:9").as_deref(), Ok("[::1]:9"));
+        assert_eq!(of("0.0.0.0:9").as_deref(), Ok("0.0.0.0:9"));
+        assert!(of("localhost").is_err() && of("70000").is_err());
+    }
+
+    #[test]
+    fn scrapes_get_the_status_and_nothing_else_is_served() {
+        let (requests, receiver) = bounded::<Sender<Answer>>(1);
+        let (wake, _keep) = UnixStream::pair().expect("a pair");
+        let address = serve("127.0.0.1:0".parse().expect("fits"), Asker::new(requests, wake)).expect("free port");
+        let main_loop = std::thread::spawn(move || {
+            for _ in 0..2 {
+                let status = crate::status::tests::empty();
+                receiver.recv().expect("asked").send(Answer::Status(Box::new(status))).expect("waits");
+            }
+        });
+        let classic = ask(address, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert!(classic.starts_with("HTTP/1.1 200") && classic.contains("version=0.0.4"), "{classic}");
+        assert!(classic.contains("entrain_build_info{"), "{classic}");
+        let open = ask(
+            address,
+            "GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: application/openmetrics-text;version=1.0.0,*/*\r\n\r\n",
+        );
+        assert!(open.ends_with("# EOF\n"), "{open}");
+        main_loop.join().expect("answered both");
+        assert!(ask(address, "GET / HTTP/1.1\r\nHost: x\r\n\r\n").starts_with("HTTP/1.1 404"));
+        assert!(ask(address, "POST /metrics HTTP/1.1\r\nHost: x\r\n\r\n").starts_with("HTTP/1.1 405"));
+        assert!(ask(address, "nonsense\r\n\r\n").starts_with("HTTP/1.1 400"));
+    }
+}

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Checks what other programs read: Prometheus' rules and their tests, the expressions of Grafana's dashboard, the units.
+# promtool comes from Debian's package, unpacked in a temporary folder.
+set -euo pipefail
+
+repo=$(cd "$(dirname "$0")/.." && pwd)
+room=$(mktemp -d "${TMPDIR:-/tmp}/entrain-check-XXXXXX")
+trap 'rm -rf "$room"' EXIT
+promtool=$(command -v promtool || true)
+if [[ -z $promtool ]]; then
+    # _apt may not write to the folder; the download works all the same.
+    (cd "$room" && apt-get -qq download prometheus 2>/dev/null && dpkg-deb -x prometheus_*.deb root)
+    promtool=$room/root/usr/bin/promtool
+fi
+"$promtool" check rules "$repo/packaging/prometheus/entrain.rules.yml"
+(cd "$repo/packaging/prometheus" && "$promtool" test rules entrain.test.yml)
+
+# Each expression of the dashboard as a rule, with Grafana's variables filled in. A JSON string is a YAML string.
+{
+    echo 'groups: [{name: dashboard, rules: ['
+    sed -n 's/^ *"expr": \(".*"\),\?$/\1/p' "$repo/packaging/grafana/entrain.json" |
+        sed 's/\$__rate_interval/5m/g; s/\$instance/.*/g; s/\$vm/.*/g' |
+        awk '{ printf "{record: \"panel:%d\", expr: %s},\n", NR, $0 }'
+    echo ']}]'
+} >"$room/dashboard.yml"
+"$promtool" check rules "$room/dashboard.yml"
+
+if command -v systemd-analyze >/dev/null; then
+    for unit in entrain-host entrain-guest; do
+        systemd-analyze security --offline=yes "$repo/packaging/systemd/$unit.service" | tail -1
+    done
+fi
