@@ -48,8 +48,9 @@ typedef uint32_t entrain_u32;
 
 /*
  * Rings the doorbell. x86: the number of a hypercall; KVM does not know it and refuses it, after tracing it. arm64: x0
- * of a `wfe` from user mode, the arguments in x1 to x4; KVM traps and traces it. It is made on the vCPU that the page belongs to. Arguments: a0 the GPA of the page, a1 the cookie, a2 ENTRAIN_MAGIC1,
- * a3 ENTRAIN_VERSION. It is repeated every second while a page is offered.
+ * of a `wfe` from user mode, the arguments in x1 to x4; KVM traps and traces it. It is made on the vCPU that the page
+ * belongs to. Arguments: a0 the GPA of the page, a1 the cookie, a2 ENTRAIN_MAGIC1, a3 ENTRAIN_VERSION. It is repeated
+ * every second while a page is offered.
  */
 #define ENTRAIN_DOORBELL_NR 0x656e7472ULL /* "entr" */
 

@@ -81,8 +81,8 @@ void SCX_OP(guest_enqueue, struct task_struct *p, __u64 enq_flags)
 	if (wakeup && target == cpu && !v->idle && v->run_at && cpu == bpf_get_smp_processor_id() &&
 	    guest_preempts(vtime, running_vtime(v, now))) {
 		/*
-		 * It takes the vCPU that wakes it. A kick would do, too, but that is an interrupt to itself, and in a guest
-		 * an exit; put into the vCPU's own queue it makes the kernel reschedule as it is.
+		 * It takes the vCPU that wakes it. A kick would do, too, but that is an interrupt to itself, and in a
+		 * guest an exit; put into the vCPU's own queue it makes the kernel reschedule as it is.
 		 */
 		count(&stats.wake_queued);
 		count(&stats.preempts);
@@ -126,7 +126,8 @@ static __always_inline void dispatch_parked(__s32 cpu, struct task_struct *prev,
 	head = scx_bpf_dsq_peek(QUEUE_OPEN(cpu));
 	if (head) {
 		stranded = kept_for(head, cpu) < 0;
-		/* It came before this vCPU was parked. Those in use may all be idle, and then nobody would look for it. */
+		/* It came before this vCPU was parked. Those in use may all be idle, and then nobody would look for it.
+		 */
 		if (!stranded)
 			wake_helper(head, cpu, true);
 	}

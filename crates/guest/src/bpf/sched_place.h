@@ -99,9 +99,9 @@ static __noinline bool wake_one(struct task_struct *p, __s32 not, bool instant)
 }
 
 /*
- * Wakes an idle vCPU in use that may help with the task. Where the vCPU that has it will run it itself, only one that the
- * host would run at once is of help. Where it will not (`stuck`: it is parked), any is: were all others idle, nobody else
- * would ever look.
+ * Wakes an idle vCPU in use that may help with the task. Where the vCPU that has it will run it itself, only one that
+ * the host would run at once is of help. Where it will not (`stuck`: it is parked), any is: were all others idle,
+ * nobody else would ever look.
  */
 static __noinline void wake_helper(struct task_struct *p, __s32 not, bool stuck)
 {

@@ -48,7 +48,7 @@ struct vcpu_ctx {
 	__u64 pinned_ran;  /* of `ran`, by pinned tasks */
 	__u64 load;	   /* of guest_load.h */
 	__u64 load_at, load_ran;
-	__u64 look; /* where its search for others' work goes on */
+	__u64 look;    /* where its search for others' work goes on */
 	__u64 compare; /* 1: a tick has passed since it last compared its own work with that of others */
 	/* Written by the controller. */
 	__u64 seen_ran, seen_stolen;	   /* at its last step */

@@ -114,7 +114,9 @@ fn weights(context: &Context, guests: usize) -> Result<Vec<f64>> {
 
 fn status(rig: &dyn Rig) -> Result<Value> {
     let text = shell(rig, Target::Host, "entrain top --once --json")?;
-    serde_json::from_str(&text).map_err(|error| unmet(format!("entrain top: no JSON ({error}): {text}")))
+    let all: Value =
+        serde_json::from_str(&text).map_err(|error| unmet(format!("entrain top: no JSON ({error}): {text}")))?;
+    Ok(all["status"].clone())
 }
 
 /// Sums of a VM's vCPUs.
