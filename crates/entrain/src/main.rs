@@ -22,6 +22,9 @@ enum Command {
     Host(entrain_host::cli::HostArgs),
     /// On a KVM host: a live table of its VMs and vCPUs
     Top(entrain_host::top::TopArgs),
+    /// Drains of per-CPU caches that do not disturb isolated CPUs (moves below `isolate`)
+    #[command(hide = true)]
+    IsolateQpw(entrain_qpw::cli::QpwArgs),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -29,7 +32,7 @@ fn main() -> anyhow::Result<ExitCode> {
     // RUST_LOG overrides; stdout belongs to results. Daemons tell what they do, commands only what is wrong.
     let level = match command {
         Command::Guest(_) | Command::Host(_) => "info",
-        Command::Lab(_) | Command::Top(_) => "warn",
+        Command::Lab(_) | Command::Top(_) | Command::IsolateQpw(_) => "warn",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
@@ -38,5 +41,6 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Lab(args) => entrain_lab::cli::run(args),
         Command::Host(args) => entrain_host::cli::run(args),
         Command::Top(args) => entrain_host::top::run(args),
+        Command::IsolateQpw(args) => entrain_qpw::cli::run(args),
     }
 }
