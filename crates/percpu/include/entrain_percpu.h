@@ -3,7 +3,8 @@
  * Per-CPU caches of pointers whose remote drain never interrupts an isolated CPU. Link with libentrain_percpu.a.
  *
  * All functions may be called from any thread. Which CPUs are isolated is said once, when a cache is made: there, owner
- * and drainer share a lock; on the others the owner works in a restartable sequence (rseq), and a drain may send an IPI.
+ * and drainer share a lock; on the others the owner works in a restartable sequence (rseq), and a drain may send an
+ * IPI.
  */
 #ifndef ENTRAIN_PERCPU_H
 #define ENTRAIN_PERCPU_H
@@ -36,7 +37,7 @@ void *entrain_percpu_pop(const struct entrain_percpu *cache);
  * how many there were; 0 also if there is no such CPU.
  */
 size_t entrain_percpu_drain_on(const struct entrain_percpu *cache, size_t cpu,
-                               void (*object)(void *object, void *context), void *context);
+			       void (*object)(void *object, void *context), void *context);
 
 /* CPUs have numbers below this one. */
 size_t entrain_percpu_cpus(void);

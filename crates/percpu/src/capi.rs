@@ -10,7 +10,7 @@ use crate::slot::Slot;
 
 /// A cache of pointers per CPU.
 #[derive(Debug)]
-pub struct EntrainPercpu(Box<[Slot]>);
+pub(crate) struct EntrainPercpu(Box<[Slot]>);
 
 impl EntrainPercpu {
     fn here(&self) -> Option<&Slot> {
@@ -23,7 +23,7 @@ impl EntrainPercpu {
 /// # Safety
 /// `isolated` is NULL or a string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn entrain_percpu_create(capacity: usize, isolated: *const c_char) -> *mut EntrainPercpu {
+pub(crate) unsafe extern "C" fn entrain_percpu_create(capacity: usize, isolated: *const c_char) -> *mut EntrainPercpu {
     let isolated = if isolated.is_null() {
         CpuSet::isolated()
     } else {
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn entrain_percpu_create(capacity: usize, isolated: *const
 /// # Safety
 /// `cache` is NULL or of `entrain_percpu_create`, and nobody uses it any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn entrain_percpu_destroy(cache: *mut EntrainPercpu) {
+pub(crate) unsafe extern "C" fn entrain_percpu_destroy(cache: *mut EntrainPercpu) {
     if !cache.is_null() {
         // SAFETY: made by `into_raw` above, given back once.
         drop(unsafe { Box::from_raw(cache) });
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn entrain_percpu_destroy(cache: *mut EntrainPercpu) {
 /// # Safety
 /// `cache` is of `entrain_percpu_create`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn entrain_percpu_push(cache: *const EntrainPercpu, object: *mut c_void) -> c_int {
+pub(crate) unsafe extern "C" fn entrain_percpu_push(cache: *const EntrainPercpu, object: *mut c_void) -> c_int {
     // SAFETY: the caller gives a cache.
     let cache = unsafe { &*cache };
     let Some(first) = cache.here() else { return 0 };
@@ -70,7 +70,7 @@ pub unsafe extern "C" fn entrain_percpu_push(cache: *const EntrainPercpu, object
 /// # Safety
 /// `cache` is of `entrain_percpu_create`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn entrain_percpu_pop(cache: *const EntrainPercpu) -> *mut c_void {
+pub(crate) unsafe extern "C" fn entrain_percpu_pop(cache: *const EntrainPercpu) -> *mut c_void {
     // SAFETY: the caller gives a cache.
     let cache = unsafe { &*cache };
     let Some(first) = cache.here() else { return null_mut() };
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn entrain_percpu_pop(cache: *const EntrainPercpu) -> *mut
 /// # Safety
 /// `cache` is of `entrain_percpu_create`; `object` may be called with `context`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn entrain_percpu_drain_on(
+pub(crate) unsafe extern "C" fn entrain_percpu_drain_on(
     cache: *const EntrainPercpu,
     cpu: usize,
     object: Option<unsafe extern "C" fn(*mut c_void, *mut c_void)>,
@@ -107,6 +107,6 @@ pub unsafe extern "C" fn entrain_percpu_drain_on(
 
 /// One more than the highest number that a CPU may have.
 #[unsafe(no_mangle)]
-pub extern "C" fn entrain_percpu_cpus() -> usize {
+pub(crate) extern "C" fn entrain_percpu_cpus() -> usize {
     CpuSet::possible()
 }

@@ -54,9 +54,7 @@ int qpw_cpus_init(void)
 	 * No callbacks on CPUs that are up: they would run in each CPU's own
 	 * cpuhp thread, behind a FIFO task for as long as that runs.
 	 */
-	slot = cpuhp_setup_state_nocalls_cpuslocked(CPUHP_AP_ONLINE_DYN,
-						    "entrain/qpw:online",
-						    cpu_starts, cpu_stops);
+	slot = cpuhp_setup_state_nocalls_cpuslocked(CPUHP_AP_ONLINE_DYN, "entrain/qpw:online", cpu_starts, cpu_stops);
 	if (slot >= 0)
 		cpumask_copy(&remote_cpus, cpu_online_mask);
 	cpus_read_unlock();

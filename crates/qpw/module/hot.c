@@ -23,8 +23,7 @@ struct hot {
 	unsigned long new_ip;
 };
 
-static void notrace hot_entry(unsigned long ip, unsigned long parent,
-			      struct ftrace_ops *ops, struct ftrace_regs *regs)
+static void notrace hot_entry(unsigned long ip, unsigned long parent, struct ftrace_ops *ops, struct ftrace_regs *regs)
 {
 	struct hot *hot = container_of(ops, struct hot, ops);
 
@@ -44,14 +43,12 @@ static int redirect(const struct klp_func *func)
 		return -ENOMEM;
 	hot->new_ip = (unsigned long)func->new_func;
 	hot->ops.func = hot_entry;
-	hot->ops.flags = FTRACE_OPS_FL_IPMODIFY | FTRACE_OPS_FL_PERMANENT |
-			 FTRACE_OPS_FL_SAVE_REGS;
+	hot->ops.flags = FTRACE_OPS_FL_IPMODIFY | FTRACE_OPS_FL_PERMANENT | FTRACE_OPS_FL_SAVE_REGS;
 	err = ftrace_set_filter_ip(&hot->ops, ip, 0, 0);
 	if (!err)
 		err = register_ftrace_function(&hot->ops);
 	if (err) {
-		pr_err("%s can not be replaced by ftrace: error %d\n",
-		       func->old_name, err);
+		pr_err("%s can not be replaced by ftrace: error %d\n", func->old_name, err);
 		kfree(hot);
 	}
 	return err;

@@ -57,8 +57,8 @@ static_assert(offsetof(struct slab_sheaf, size) == 24);
 
 struct slub_percpu_sheaves {
 	local_trylock_t lock;
-	struct slab_sheaf *main; /* never NULL while unlocked */
-	struct slab_sheaf *spare; /* empty or full, may be NULL */
+	struct slab_sheaf *main;     /* never NULL while unlocked */
+	struct slab_sheaf *spare;    /* empty or full, may be NULL */
 	struct slab_sheaf *rcu_free; /* filled by kfree_rcu_nolock() */
 };
 

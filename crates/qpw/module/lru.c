@@ -60,12 +60,9 @@ static bool has_batched(unsigned int cpu)
 	struct cpu_fbatches *f = per_cpu_ptr(fbatches, cpu);
 	struct mlock_fbatch *m = per_cpu_ptr(mlock_fbatches, cpu);
 
-	return data_race(folio_batch_count(&f->lru_add) ||
-			 folio_batch_count(&f->lru_move_tail) ||
-			 folio_batch_count(&f->lru_deactivate_file) ||
-			 folio_batch_count(&f->lru_deactivate) ||
-			 folio_batch_count(&f->lru_lazyfree) ||
-			 folio_batch_count(&f->lru_activate) ||
+	return data_race(folio_batch_count(&f->lru_add) || folio_batch_count(&f->lru_move_tail) ||
+			 folio_batch_count(&f->lru_deactivate_file) || folio_batch_count(&f->lru_deactivate) ||
+			 folio_batch_count(&f->lru_lazyfree) || folio_batch_count(&f->lru_activate) ||
 			 folio_batch_count(&m->fbatch));
 }
 
@@ -98,7 +95,8 @@ static void drain_all_remote(struct cpumask *has_work)
 	mutex_lock(&qpw_lru_mutex);
 	migrate_disable();
 	this_cpu = smp_processor_id();
-	for_each_online_cpu(cpu) {
+	for_each_online_cpu(cpu)
+	{
 		bool batched = has_batched(cpu);
 
 		/*
@@ -106,8 +104,7 @@ static void drain_all_remote(struct cpumask *has_work)
 		 * CPUs do not cache any (bh_lru_install), so this is for the
 		 * others, and for what a CPU had before it was isolated.
 		 */
-		if (static_call(qpw_has_bh_in_lru)(cpu, NULL) ||
-		    (batched && !qpw_cpu_remote_ok(cpu)))
+		if (static_call(qpw_has_bh_in_lru)(cpu, NULL) || (batched && !qpw_cpu_remote_ok(cpu)))
 			__cpumask_set_cpu(cpu, has_work);
 		if (!batched || !qpw_cpu_remote_ok(cpu))
 			continue;
@@ -150,15 +147,15 @@ static void drain_all(bool force_all_cpus)
 	 * behind these work items too. A CPU that dies meanwhile takes its
 	 * work with it, as with the kernel's own function.
 	 */
-	for_each_cpu(cpu, &has_work) {
+	for_each_cpu(cpu, &has_work)
+	{
 		struct work_struct *work = per_cpu_ptr(&qpw_lru_work, cpu);
 
 		INIT_WORK(work, drain_here);
 		queue_work_on(cpu, *drain_wq, work);
 		atomic_long_inc(&qpw_n_work);
 	}
-	for_each_cpu(cpu, &has_work)
-		flush_work(per_cpu_ptr(&qpw_lru_work, cpu));
+	for_each_cpu(cpu, &has_work) flush_work(per_cpu_ptr(&qpw_lru_work, cpu));
 done:
 	mutex_unlock(&outer);
 }
@@ -183,10 +180,8 @@ int qpw_lru_init(void)
 	mlock_fbatches = (void __percpu *)qpw_symbol("mlock_fbatch");
 	drain_wq = (void *)qpw_symbol("mm_percpu_wq");
 	if (!fbatches || !mlock_fbatches || !drain_wq || !disable_count ||
-	    !QPW_FIND(qpw_lru_add_drain, "lru_add_drain") ||
-	    !QPW_FIND(qpw_lru_add_drain_cpu, "lru_add_drain_cpu") ||
-	    !QPW_FIND(qpw_mlock_folio_batch, "mlock_folio_batch") ||
-	    !QPW_FIND(qpw_has_bh_in_lru, "has_bh_in_lru") ||
+	    !QPW_FIND(qpw_lru_add_drain, "lru_add_drain") || !QPW_FIND(qpw_lru_add_drain_cpu, "lru_add_drain_cpu") ||
+	    !QPW_FIND(qpw_mlock_folio_batch, "mlock_folio_batch") || !QPW_FIND(qpw_has_bh_in_lru, "has_bh_in_lru") ||
 	    !QPW_FIND(qpw_invalidate_bh_lrus_cpu, "invalidate_bh_lrus_cpu"))
 		return -ENOENT;
 	return 0;

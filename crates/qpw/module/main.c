@@ -49,7 +49,7 @@ static struct klp_func funcs[] = {
 
 static struct klp_object objs[] = {
 	/* No name: vmlinux. */
-	{ .funcs = funcs },
+	{.funcs = funcs},
 	{},
 };
 

@@ -42,8 +42,7 @@ static bool stock_of(struct memcg_stock_pcp *stock, struct mem_cgroup *root)
 	for (i = 0; i < NR_MEMCG_STOCK && !found; i++) {
 		struct mem_cgroup *memcg = READ_ONCE(stock->cached[i]);
 
-		found = memcg && READ_ONCE(stock->nr_pages[i]) &&
-			mem_cgroup_is_descendant(memcg, root);
+		found = memcg && READ_ONCE(stock->nr_pages[i]) && mem_cgroup_is_descendant(memcg, root);
 	}
 	rcu_read_unlock();
 	return found;
@@ -57,8 +56,7 @@ static bool obj_stock_of(struct obj_stock_pcp *stock, struct mem_cgroup *root)
 	rcu_read_lock();
 	for (i = 0; i < NR_OBJ_STOCK && !found; i++) {
 		struct obj_cgroup *objcg = READ_ONCE(stock->cached[i]);
-		struct mem_cgroup *memcg = objcg ? obj_cgroup_memcg(objcg) :
-						   NULL;
+		struct mem_cgroup *memcg = objcg ? obj_cgroup_memcg(objcg) : NULL;
 
 		found = memcg && mem_cgroup_is_descendant(memcg, root);
 	}
@@ -101,7 +99,8 @@ void qpw_drain_all_stock(struct mem_cgroup *root)
 	if (!mutex_trylock(&qpw_memcg_mutex))
 		return;
 	migrate_disable();
-	for_each_online_cpu(cpu) {
+	for_each_online_cpu(cpu)
+	{
 		/* The kernel drains a dying CPU's stock itself. */
 		if (!qpw_cpu_remote_ok(cpu) || !drain_cpu(cpu, root))
 			continue;
@@ -117,8 +116,7 @@ int qpw_memcg_init(void)
 {
 	memcg_stocks = (void __percpu *)qpw_symbol("memcg_stock");
 	obj_stocks = (void __percpu *)qpw_symbol("obj_stock");
-	if (!memcg_stocks || !obj_stocks ||
-	    !QPW_FIND(qpw_drain_stock, "drain_stock") ||
+	if (!memcg_stocks || !obj_stocks || !QPW_FIND(qpw_drain_stock, "drain_stock") ||
 	    !QPW_FIND(qpw_drain_obj_stock_slot, "drain_obj_stock_slot"))
 		return -ENOENT;
 	return 0;

@@ -16,8 +16,7 @@
 static work_func_t refresh_vm_stats;
 static DEFINE_PER_CPU(struct work_struct, stats_work);
 
-int qpw_vmstat_refresh(const struct ctl_table *table, int write, void *buffer,
-		       size_t *lenp, loff_t *ppos)
+int qpw_vmstat_refresh(const struct ctl_table *table, int write, void *buffer, size_t *lenp, loff_t *ppos)
 {
 	static DEFINE_MUTEX(one);
 	unsigned int cpu;
@@ -25,7 +24,8 @@ int qpw_vmstat_refresh(const struct ctl_table *table, int write, void *buffer,
 	atomic_long_inc(&qpw_n_calls);
 	mutex_lock(&one);
 	cpus_read_lock();
-	for_each_online_cpu(cpu) {
+	for_each_online_cpu(cpu)
+	{
 		struct work_struct *work = per_cpu_ptr(&stats_work, cpu);
 
 		/* Always a fresh one: flush_work() below takes all of them. */
@@ -36,8 +36,7 @@ int qpw_vmstat_refresh(const struct ctl_table *table, int write, void *buffer,
 		if (cpu != raw_smp_processor_id())
 			atomic_long_inc(&qpw_n_work);
 	}
-	for_each_online_cpu(cpu)
-		flush_work(per_cpu_ptr(&stats_work, cpu));
+	for_each_online_cpu(cpu) flush_work(per_cpu_ptr(&stats_work, cpu));
 	cpus_read_unlock();
 	mutex_unlock(&one);
 	/*

@@ -25,8 +25,7 @@
 /* The calls into the kernel are direct only with inline static calls. */
 #error "only x86_64 is known to work"
 #endif
-#if defined(CONFIG_DEBUG_LOCK_ALLOC) || defined(CONFIG_SLUB_TINY) || \
-	defined(CONFIG_MEMCG_V1)
+#if defined(CONFIG_DEBUG_LOCK_ALLOC) || defined(CONFIG_SLUB_TINY) || defined(CONFIG_MEMCG_V1)
 #error "the private layouts in layout.h are those without these options"
 #endif
 
@@ -35,7 +34,7 @@ struct kmem_cache;
 struct mem_cgroup;
 
 /* lock: a local_lock_t or local_trylock_t, per CPU. Migration must be off. */
-#define qpw_lock(lock, cpu) spin_lock(per_cpu_ptr(lock, cpu))
+#define qpw_lock(lock, cpu)   spin_lock(per_cpu_ptr(lock, cpu))
 #define qpw_unlock(lock, cpu) spin_unlock(per_cpu_ptr(lock, cpu))
 
 /* symbols.c: finds what is not exported; a name must be there exactly once. */
@@ -43,15 +42,13 @@ int qpw_symbols_init(void);
 unsigned long qpw_symbol(const char *name);
 
 /* Points the static call at the kernel's function; false if there is none. */
-#define QPW_FIND(call, name)                                               \
-	({                                                                 \
-		unsigned long __addr = qpw_symbol(name);                   \
-                                                                           \
-		if (__addr)                                                \
-			static_call_update(                                \
-				call,                                      \
-				(typeof(&STATIC_CALL_TRAMP(call)))__addr); \
-		__addr != 0;                                               \
+#define QPW_FIND(call, name)                                                                                           \
+	({                                                                                                             \
+		unsigned long __addr = qpw_symbol(name);                                                               \
+                                                                                                                       \
+		if (__addr)                                                                                            \
+			static_call_update(call, (typeof(&STATIC_CALL_TRAMP(call)))__addr);                            \
+		__addr != 0;                                                                                           \
 	})
 
 /*
@@ -75,20 +72,19 @@ void qpw_flush_rcu_sheaves_on_cache(struct kmem_cache *s);
 int qpw_memcg_init(void);
 void qpw_drain_all_stock(struct mem_cgroup *root);
 int qpw_policy_init(void);
-int qpw_vmstat_refresh(const struct ctl_table *table, int write, void *buffer,
-		       size_t *lenp, loff_t *ppos);
+int qpw_vmstat_refresh(const struct ctl_table *table, int write, void *buffer, size_t *lenp, loff_t *ppos);
 
 /* hot.c: the same replacements at once, without livepatch's transition. */
 struct klp_func;
 int qpw_hot_start(const struct klp_func *funcs);
 
 /* stats.c: read in /sys/module/entrain_qpw/parameters. */
-extern atomic_long_t qpw_n_calls; /* drains and flushes of any kind */
-extern atomic_long_t qpw_n_remote; /* CPUs drained through their lock */
-extern atomic_long_t qpw_n_work; /* CPUs that needed a work item */
-extern atomic_long_t qpw_n_lru; /* LRU batches of one CPU drained */
-extern atomic_long_t qpw_n_sheaf; /* sheaves of one CPU flushed */
+extern atomic_long_t qpw_n_calls;     /* drains and flushes of any kind */
+extern atomic_long_t qpw_n_remote;    /* CPUs drained through their lock */
+extern atomic_long_t qpw_n_work;      /* CPUs that needed a work item */
+extern atomic_long_t qpw_n_lru;	      /* LRU batches of one CPU drained */
+extern atomic_long_t qpw_n_sheaf;     /* sheaves of one CPU flushed */
 extern atomic_long_t qpw_n_rcu_sheaf; /* looked for an rcu sheaf on one CPU */
-extern atomic_long_t qpw_n_stock; /* memcg stocks of one CPU drained */
+extern atomic_long_t qpw_n_stock;     /* memcg stocks of one CPU drained */
 
 #endif

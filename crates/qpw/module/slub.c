@@ -15,8 +15,7 @@
 #include "layout.h"
 #include "qpw.h"
 
-static void return_unset(struct kmem_cache *s, gfp_t gfp,
-			 struct slab_sheaf *sheaf)
+static void return_unset(struct kmem_cache *s, gfp_t gfp, struct slab_sheaf *sheaf)
 {
 }
 
@@ -64,12 +63,10 @@ static void flush_main(struct kmem_cache *s, unsigned int cpu)
 	struct slab_sheaf *copy;
 
 	/* Before the lock: kmalloc() may well want that very lock. */
-	copy = kmalloc(struct_size(copy, objects, s->sheaf_capacity),
-		       GFP_KERNEL | __GFP_NOFAIL);
+	copy = kmalloc(struct_size(copy, objects, s->sheaf_capacity), GFP_KERNEL | __GFP_NOFAIL);
 	qpw_lock(&s->cpu_sheaves->lock, cpu);
 	copy->size = pcs->main->size;
-	memcpy(copy->objects, pcs->main->objects,
-	       copy->size * sizeof(copy->objects[0]));
+	memcpy(copy->objects, pcs->main->objects, copy->size * sizeof(copy->objects[0]));
 	pcs->main->size = 0;
 	qpw_unlock(&s->cpu_sheaves->lock, cpu);
 	copy->cache = s;
@@ -110,7 +107,8 @@ void qpw_flush_all_cpus_locked(struct kmem_cache *s)
 	if (!has_sheaves(s))
 		return;
 	mutex_lock(&flush_mutex);
-	for_each_online_cpu(cpu) {
+	for_each_online_cpu(cpu)
+	{
 		struct slub_percpu_sheaves *pcs;
 
 		pcs = per_cpu_ptr(s->cpu_sheaves, cpu);
@@ -130,7 +128,8 @@ void qpw_flush_rcu_sheaves_on_cache(struct kmem_cache *s)
 
 	atomic_long_inc(&qpw_n_calls);
 	mutex_lock(&flush_mutex);
-	for_each_online_cpu(cpu) {
+	for_each_online_cpu(cpu)
+	{
 		struct slub_percpu_sheaves *pcs;
 		struct slab_sheaf *rcu_free;
 
@@ -155,10 +154,8 @@ void qpw_flush_rcu_sheaves_on_cache(struct kmem_cache *s)
 
 int qpw_slub_init(void)
 {
-	rcu_free_sheaf_nobarn =
-		(rcu_callback_t)qpw_symbol("rcu_free_sheaf_nobarn");
-	if (!rcu_free_sheaf_nobarn ||
-	    !QPW_FIND(qpw_return_sheaf, "kmem_cache_return_sheaf"))
+	rcu_free_sheaf_nobarn = (rcu_callback_t)qpw_symbol("rcu_free_sheaf_nobarn");
+	if (!rcu_free_sheaf_nobarn || !QPW_FIND(qpw_return_sheaf, "kmem_cache_return_sheaf"))
 		return -ENOENT;
 	return 0;
 }

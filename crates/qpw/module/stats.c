@@ -17,9 +17,9 @@ static const struct kernel_param_ops qpw_count_ops = {
 	.get = qpw_count_get,
 };
 
-#define QPW_COUNT(name, text)                                   \
-	atomic_long_t qpw_##name;                               \
-	module_param_cb(name, &qpw_count_ops, &qpw_##name, 0444); \
+#define QPW_COUNT(name, text)                                                                                          \
+	atomic_long_t qpw_##name;                                                                                      \
+	module_param_cb(name, &qpw_count_ops, &qpw_##name, 0444);                                                      \
 	MODULE_PARM_DESC(name, text)
 
 QPW_COUNT(n_calls, "calls of a replaced function");

@@ -20,8 +20,7 @@ static unsigned long lookup_unset(const char *name)
 	return 0;
 }
 
-static int each_unset(int (*fn)(void *, unsigned long), const char *name,
-		      void *data)
+static int each_unset(int (*fn)(void *, unsigned long), const char *name, void *data)
 {
 	return 0;
 }
@@ -52,7 +51,7 @@ unsigned long qpw_symbol(const char *name)
 
 int qpw_symbols_init(void)
 {
-	struct kprobe probe = { .symbol_name = "kallsyms_lookup_name" };
+	struct kprobe probe = {.symbol_name = "kallsyms_lookup_name"};
 	unsigned long addr;
 	int err;
 

@@ -96,10 +96,30 @@ quiet() {
     echo "result: quiet $1 work $work preemptions $switches IPIs $((after - before))"
 }
 
+# A FIFO task in a cgroup leaves charges in its CPU's stock. Lowering memory.high drains the stocks of the cgroup.
+memcg() {
+    g=/sys/fs/cgroup/drain
+    echo max > $g/memory.high
+    sh -c "echo 0 > $g/cgroup.procs; exec $probe spin $cpu 3 fifo /tmp/p4" &
+    spinner=$!
+    sleep 0.6
+    drained=$(cat $param/n_stock 2>/dev/null || echo 0)
+    before=$(cat $g/memory.current)
+    echo 4096 > $g/memory.high
+    after=$(cat $g/memory.current)
+    drained=$(($(cat $param/n_stock 2>/dev/null || echo 0) - drained))
+    echo max > $g/memory.high
+    wait $spinner
+    echo "result: memcg $1 stocks drained $drained, charged $before, then $after bytes"
+    [ $1 = stock ] || [ $drained -gt 0 ] || fail "the stock of the isolated CPU was not drained"
+}
+
+memcg stock
 table stock stat_refresh
 quiet stock
 load && {
     table qpw
+    memcg qpw
     proof
     quiet qpw
     echo "result: counters $(counters)"

@@ -66,7 +66,7 @@ static void use_slabs(void)
 static int spin(int argc, char **argv)
 {
 	int seconds = atoi(argv[3]), dirty = argc > 6;
-	struct sched_param param = { .sched_priority = 50 };
+	struct sched_param param = {.sched_priority = 50};
 	char *fresh = pages(FRESH), *more = pages(4096);
 	double end, next;
 	FILE *pfns;

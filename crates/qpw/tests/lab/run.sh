@@ -3,13 +3,15 @@
 # Builds the module for Debian's PREEMPT_RT kernel with `entrain isolate qpw build`, boots that kernel in the lab and
 # runs drain.sh (who waits for whom) and stress.sh (drains and CPU hotplug) in it. As root; some minutes.
 #
-#   crates/qpw/tests/lab/run.sh [drain] [stress] [stress-stock]     default: drain stress
+#   crates/qpw/tests/lab/run.sh [drain] [hot] [stress] [stress-stock]     default: drain hot stress
 set -euo pipefail
 repo=$(cd "$(dirname "$0")/../../../.." && pwd)
 here=$repo/crates/qpw/tests/lab
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/entrain
 work=$cache/qpw
 entrain=${ENTRAIN:-$repo/target/release/entrain}
+# Another program may serve as the lab: a debug build makes large images.
+lab=${LAB:-$entrain}
 # The command is a hidden one until `isolate` has its own place.
 qpw=${QPW:-isolate-qpw}
 tool() { "$repo/scripts/toolchain.sh" run "$@"; }
@@ -68,21 +70,22 @@ build() {
 machine() {
     {
         printf '%%put %s /tmp/probe\n%%put %s /tmp/q.ko\n' "$work/probe" "$work/entrain_qpw.ko"
-        printf '%%put %s /tmp/drain.sh\n%%put %s /tmp/stress.sh\nchmod +x /tmp/probe\n' "$here/drain.sh" "$here/stress.sh"
+        printf '%%put %s /tmp/drain.sh\n%%put %s /tmp/hot.sh\n%%put %s /tmp/stress.sh\nchmod +x /tmp/probe\n' "$here/drain.sh" "$here/hot.sh" "$here/stress.sh"
         printf 'mount -t debugfs d /sys/kernel/debug; mount -t tracefs t /sys/kernel/tracing; mount -t cgroup2 c /sys/fs/cgroup; true\n'
         printf '%s\n' "$1"
-    } | "$entrain" lab shell --arch x86_64 --rt --guests 0 --pcpus 4 --memory 1024 \
+    } | "$lab" lab shell --arch x86_64 --rt --guests 0 --pcpus 4 --memory 1024 \
         --append isolcpus=nohz,domain,2-3 --append nohz_full=2-3 --append rcu_nocbs=2-3
 }
 
-[[ $# -gt 0 ]] || set -- drain stress
-"$entrain" lab images --arch x86_64 --rt
+[[ $# -gt 0 ]] || set -- drain hot stress
+"$lab" lab images --arch x86_64 --rt
 headers
 build
 for what; do
     case $what in
     drain) machine 'sh /tmp/drain.sh /tmp/probe /tmp/q.ko' ;;
     stress) machine "sh /tmp/stress.sh /tmp/probe /tmp/q.ko ${SECONDS_OF_STRESS:-60}" ;;
+    hot) machine "sh /tmp/hot.sh /tmp/probe /tmp/q.ko" ;;
     stress-stock) machine "sh /tmp/stress.sh /tmp/probe none ${SECONDS_OF_STRESS:-60}" ;;
     *) sed -n 3,7p "$0" >&2; exit 2 ;;
     esac
