@@ -99,11 +99,7 @@ fn measure(name: &str, store: &dyn Store, drains: u64) -> Result<(), Box<dyn Err
         stop.store(true, Relaxed);
         (time.as_nanos() as f64 / drains as f64, before, after)
     });
-    println!(
-        "{name:<28} {local:>8.1} {remote:>10.1} {:>10} {:>10}",
-        store.restarts(),
-        after.saturating_sub(before)
-    );
+    println!("{name:<28} {local:>8.1} {remote:>10.1} {:>10} {:>10}", store.restarts(), after.saturating_sub(before));
     Ok(())
 }
 
@@ -116,6 +112,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     measure("mutex-sharded vectors", &Sharded((0..CpuSet::possible()).map(|_| Mutex::default()).collect()), drains)?;
     measure("lock (isolated CPU)", &Cache::new(64, &isolated), drains)?;
     measure("rseq (housekeeping CPU)", &Cache::new(64, &CpuSet::none()), drains)?;
-    println!("local: a pair of push and pop; IPIs: RES and CAL of the owner's CPU, those of the rest of the system too");
+    println!(
+        "local: a pair of push and pop; IPIs: RES and CAL of the owner's CPU, those of the rest of the system too"
+    );
     Ok(())
 }

@@ -63,8 +63,7 @@ impl FromStr for CpuSet {
         let mut set = Self::none();
         for part in text.trim().split(',').filter(|p| !p.is_empty()) {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let (first, last): (usize, usize) =
-                (first.parse().map_err(|_| bad())?, last.parse().map_err(|_| bad())?);
+            let (first, last): (usize, usize) = (first.parse().map_err(|_| bad())?, last.parse().map_err(|_| bad())?);
             if first > last || last >= MOST {
                 return Err(bad());
             }

@@ -64,7 +64,7 @@ static bool obj_stock_of(struct obj_stock_pcp *stock, struct mem_cgroup *root)
 	return found;
 }
 
-/* Migration is off, so the current CPU's own locks may be taken as well. */
+/* The current CPU's own locks are taken just as well: this task does not hold them. */
 static bool drain_cpu(unsigned int cpu, struct mem_cgroup *root)
 {
 	struct memcg_stock_pcp *stock = per_cpu_ptr(memcg_stocks, cpu);

@@ -33,7 +33,7 @@ struct ctl_table;
 struct kmem_cache;
 struct mem_cgroup;
 
-/* lock: a local_lock_t or local_trylock_t, per CPU. Migration must be off. */
+/* lock: a local_lock_t or local_trylock_t, per CPU. As any spinlock on RT it keeps the task from migrating. */
 #define qpw_lock(lock, cpu)   spin_lock(per_cpu_ptr(lock, cpu))
 #define qpw_unlock(lock, cpu) spin_unlock(per_cpu_ptr(lock, cpu))
 

@@ -73,7 +73,7 @@ static void flush_main(struct kmem_cache *s, unsigned int cpu)
 	flush_sheaf(s, copy);
 }
 
-/* As pcs_flush_all(), for any CPU. Migration is off. */
+/* As pcs_flush_all(), for any CPU. */
 static void flush_cpu(struct kmem_cache *s, unsigned int cpu)
 {
 	struct slub_percpu_sheaves *pcs = per_cpu_ptr(s->cpu_sheaves, cpu);
@@ -95,7 +95,7 @@ static void flush_cpu(struct kmem_cache *s, unsigned int cpu)
 
 static void count_remote(unsigned int cpu)
 {
-	if (cpu != smp_processor_id())
+	if (cpu != raw_smp_processor_id())
 		atomic_long_inc(&qpw_n_remote);
 }
 
@@ -114,10 +114,8 @@ void qpw_flush_all_cpus_locked(struct kmem_cache *s)
 		pcs = per_cpu_ptr(s->cpu_sheaves, cpu);
 		if (!data_race(pcs->spare || pcs->rcu_free || pcs->main->size))
 			continue;
-		migrate_disable();
 		flush_cpu(s, cpu);
 		count_remote(cpu);
-		migrate_enable();
 	}
 	mutex_unlock(&flush_mutex);
 }
@@ -139,13 +137,11 @@ void qpw_flush_rcu_sheaves_on_cache(struct kmem_cache *s)
 		 * it to call_rcu(), but does both under the lock.
 		 */
 		pcs = per_cpu_ptr(s->cpu_sheaves, cpu);
-		migrate_disable();
 		qpw_lock(&s->cpu_sheaves->lock, cpu);
 		rcu_free = pcs->rcu_free;
 		pcs->rcu_free = NULL;
 		qpw_unlock(&s->cpu_sheaves->lock, cpu);
 		count_remote(cpu);
-		migrate_enable();
 		flush_rcu_sheaf(rcu_free);
 		atomic_long_inc(&qpw_n_rcu_sheaf);
 	}

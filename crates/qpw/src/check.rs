@@ -58,17 +58,20 @@ pub fn check(kernel: &Kernel) -> Result<Checked, Refusal> {
         reasons.push(format!("its version is not among those whose code was read: {}", known.join(", ")));
     }
     let lacks = CONFIG_ON.iter().filter(|name| !config.has(name));
-    reasons.extend(lacks.map(|name| match *name {
-        "PREEMPT_RT" => "it is no PREEMPT_RT kernel: its local locks are no locks that another CPU could take \
+    reasons.extend(lacks.map(|name| {
+        match *name {
+            "PREEMPT_RT" => "it is no PREEMPT_RT kernel: its local locks are no locks that another CPU could take \
                          (Debian's are named linux-image-rt-amd64)"
-            .to_owned(),
-        name => format!("CONFIG_{name} is not set"),
+                .to_owned(),
+            name => format!("CONFIG_{name} is not set"),
+        }
     }));
     reasons.extend(CONFIG_OFF.iter().filter(|name| config.has(name)).map(|name| format!("CONFIG_{name} is set")));
     match shape::differences(&kernel.btf) {
         Ok(lines) => reasons.extend(lines),
-        Err(error) => reasons
-            .push(format!("{} holds no BTF to compare the private types with ({error})", kernel.btf.display())),
+        Err(error) => {
+            reasons.push(format!("{} holds no BTF to compare the private types with ({error})", kernel.btf.display()))
+        }
     }
     let checked = match &kernel.kallsyms {
         None => Checked::NotSymbols,

@@ -119,12 +119,8 @@ fn build(args: &BuildArgs) -> anyhow::Result<ExitCode> {
         println!("      systemctl enable entrain-qpw.service");
         return Ok(ExitCode::SUCCESS);
     }
-    let kernel = Kernel::find(
-        args.release.as_deref(),
-        args.headers.as_deref(),
-        args.btf.as_deref(),
-        args.kallsyms.as_deref(),
-    )?;
+    let kernel =
+        Kernel::find(args.release.as_deref(), args.headers.as_deref(), args.btf.as_deref(), args.kallsyms.as_deref())?;
     match check(&kernel)? {
         Checked::All => println!("{}: configuration, types and symbols are the known ones", kernel.release),
         Checked::NotSymbols => println!(

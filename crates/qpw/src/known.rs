@@ -42,11 +42,7 @@ pub const LAYOUTS: &[Layout] = &[
         ],
     },
     Layout { name: "mlock_fbatch", size: 288, members: &[("lock", 0), ("fbatch", 256)] },
-    Layout {
-        name: "slab_sheaf",
-        size: 32,
-        members: &[("cache", 128), ("size", 192), ("node", 224), ("objects", 256)],
-    },
+    Layout { name: "slab_sheaf", size: 32, members: &[("cache", 128), ("size", 192), ("node", 224), ("objects", 256)] },
     Layout {
         name: "slub_percpu_sheaves",
         size: 56,
@@ -87,7 +83,8 @@ pub const FUNCTIONS: &[(&str, &str)] = &[
 ];
 
 /// Variables that the module finds by name.
-pub const VARIABLES: &[&str] = &["cpu_fbatches", "mlock_fbatch", "lru_disable_count", "mm_percpu_wq", "memcg_stock", "obj_stock"];
+pub const VARIABLES: &[&str] =
+    &["cpu_fbatches", "mlock_fbatch", "lru_disable_count", "mm_percpu_wq", "memcg_stock", "obj_stock"];
 
 /// Where work on isolated CPUs is left as it is.
 #[derive(Debug, serde::Serialize)]

@@ -31,8 +31,7 @@ pub fn default_dir(release: &str) -> PathBuf {
 /// # Errors
 /// make fails (its last lines are told), or the folder can not be written.
 pub fn build(kernel: &Kernel, dir: &Path) -> anyhow::Result<PathBuf> {
-    source::write(dir)
-        .with_context(|| format!("writing the source to {} (another folder: --out)", dir.display()))?;
+    source::write(dir).with_context(|| format!("writing the source to {} (another folder: --out)", dir.display()))?;
     // kbuild changes folders; a relative one would then mean another.
     let dir = fs::canonicalize(dir).with_context(|| dir.display().to_string())?;
     let output = Command::new("make")

@@ -70,8 +70,7 @@ fn offset(of: &Struct<'_>, member: &str) -> Option<u32> {
 /// A prototype as text, with the parameters' types alone: `bool(int, void*)`.
 fn prototype(btf: &Btf<'_>, of: BtfType<'_>) -> String {
     let Ok(proto) = FuncProto::try_from(of) else { return "no function".into() };
-    let parameters: Vec<String> =
-        (0..proto.len()).filter_map(|i| proto.get(i)).map(|p| type_name(btf, p.ty)).collect();
+    let parameters: Vec<String> = (0..proto.len()).filter_map(|i| proto.get(i)).map(|p| type_name(btf, p.ty)).collect();
     format!("{}({})", type_name(btf, proto.referenced_type().type_id()), parameters.join(", "))
 }
 

@@ -26,8 +26,7 @@ pub const FILES: &[(&str, &str)] = files![
 ];
 
 /// What DKMS and systemd need besides.
-const EXTRAS: &[(&str, &str)] =
-    files!["dist" / "dkms.conf", "dist" / "check.sh", "dist" / "entrain-qpw.service"];
+const EXTRAS: &[(&str, &str)] = files!["dist" / "dkms.conf", "dist" / "check.sh", "dist" / "entrain-qpw.service"];
 
 /// Writes what kbuild needs into `dir`, which is made if it is missing.
 ///
