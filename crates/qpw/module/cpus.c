@@ -2,11 +2,10 @@
 /*
  * CPU hotplug.
  *
- * The kernel drains the batches of a dead CPU without any lock, since nobody
- * else touches them (page_alloc_cpu_dead, memcg_hotplug_cpu_dead). Now somebody
- * else does. So a CPU leaves a mask, under the mutexes of those who touch,
- * while it is still alive. The LRU drain cannot take cpus_read_lock(): some of
- * its callers (memory hotplug) hold it already. slub's callers do hold it.
+ * The kernel drains the LRU batches of a dead CPU without any lock, since nobody
+ * else touches them (page_alloc_cpu_dead). Now somebody else does. So a CPU
+ * leaves a mask, under the mutex of who touches, while it is still alive. The LRU drain cannot take cpus_read_lock():
+ * some of its callers (memory hotplug) hold it already. slub's callers do hold it.
  */
 #include <linux/bitops.h>
 #include <linux/cpu.h>
@@ -15,7 +14,6 @@
 #include "qpw.h"
 
 DEFINE_MUTEX(qpw_lru_mutex);
-DEFINE_MUTEX(qpw_memcg_mutex);
 static struct cpumask remote_cpus;
 static enum cpuhp_state cpuhp_slot;
 
@@ -27,9 +25,7 @@ bool qpw_cpu_remote_ok(unsigned int cpu)
 static void set_remote(unsigned int cpu, bool ok)
 {
 	mutex_lock(&qpw_lru_mutex);
-	mutex_lock(&qpw_memcg_mutex);
 	assign_bit(cpu, cpumask_bits(&remote_cpus), ok);
-	mutex_unlock(&qpw_memcg_mutex);
 	mutex_unlock(&qpw_lru_mutex);
 }
 

@@ -13,7 +13,6 @@
 #include <linux/rcupdate.h>
 #include <linux/reciprocal_div.h>
 #include <linux/slab.h>
-#include <linux/workqueue.h>
 
 /* mm/folio.c */
 struct cpu_fbatches {
@@ -77,35 +76,5 @@ struct kmem_cache {
 };
 
 static_assert(offsetof(struct kmem_cache, sheaf_capacity) == 44);
-
-/* mm/memcontrol.c */
-#define NR_MEMCG_STOCK 7
-struct memcg_stock_pcp {
-	local_trylock_t lock;
-	uint8_t nr_pages[NR_MEMCG_STOCK];
-	struct mem_cgroup *cached[NR_MEMCG_STOCK];
-	struct work_struct work;
-	unsigned long flags;
-	uint8_t drain_idx;
-};
-
-static_assert(sizeof(struct memcg_stock_pcp) == 144);
-
-#define NR_OBJ_STOCK 5
-struct obj_stock_pcp {
-	local_trylock_t lock;
-	int8_t index;
-	int16_t node_id;
-	int16_t nr_slab_reclaimable_b;
-	int16_t nr_slab_unreclaimable_b;
-	uint16_t nr_bytes[NR_OBJ_STOCK];
-	struct obj_cgroup *cached[NR_OBJ_STOCK];
-	struct work_struct work;
-	unsigned long flags;
-	uint8_t drain_idx;
-};
-
-static_assert(sizeof(struct obj_stock_pcp) == 144);
-static_assert(offsetof(struct obj_stock_pcp, cached) == 56);
 
 #endif

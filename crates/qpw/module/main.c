@@ -38,10 +38,6 @@ static struct klp_func funcs[] = {
 		.old_name = "flush_rcu_sheaves_on_cache",
 		.new_func = qpw_flush_rcu_sheaves_on_cache,
 	},
-	{
-		.old_name = "drain_all_stock",
-		.new_func = qpw_drain_all_stock,
-	},
 	/* Left empty without skip_stats. */
 	{},
 	{},
@@ -61,13 +57,16 @@ static struct klp_patch patch = {
 static int find_all(void)
 {
 	int err = qpw_symbols_init();
+	const struct klp_func *func;
 
-	if (!err)
-		err = qpw_lru_init();
+	if (err)
+		return err;
+	for (func = funcs; func->old_name; func++)
+		if (!qpw_whole(func->old_name))
+			return -EINVAL;
+	err = qpw_lru_init();
 	if (!err)
 		err = qpw_slub_init();
-	if (!err)
-		err = qpw_memcg_init();
 	if (!err && skip_stats)
 		err = qpw_policy_init();
 	return err;

@@ -25,13 +25,12 @@
 /* The calls into the kernel are direct only with inline static calls. */
 #error "only x86_64 is known to work"
 #endif
-#if defined(CONFIG_DEBUG_LOCK_ALLOC) || defined(CONFIG_SLUB_TINY) || defined(CONFIG_MEMCG_V1)
+#if defined(CONFIG_DEBUG_LOCK_ALLOC) || defined(CONFIG_SLUB_TINY)
 #error "the private layouts in layout.h are those without these options"
 #endif
 
 struct ctl_table;
 struct kmem_cache;
-struct mem_cgroup;
 
 /* lock: a local_lock_t or local_trylock_t, per CPU. As any spinlock on RT it keeps the task from migrating. */
 #define qpw_lock(lock, cpu)   spin_lock(per_cpu_ptr(lock, cpu))
@@ -40,6 +39,7 @@ struct mem_cgroup;
 /* symbols.c: finds what is not exported; a name must be there exactly once. */
 int qpw_symbols_init(void);
 unsigned long qpw_symbol(const char *name);
+bool qpw_whole(const char *name);
 
 /* Points the static call at the kernel's function; false if there is none. */
 #define QPW_FIND(call, name)                                                                                           \
@@ -52,12 +52,11 @@ unsigned long qpw_symbol(const char *name);
 	})
 
 /*
- * cpus.c: the CPUs whose caches may be touched from elsewhere. Stable while
- * either of the two mutexes is held; a CPU leaves before the kernel's own
- * lockless drain of a dead CPU can run.
+ * cpus.c: the CPUs whose LRU batches may be touched from elsewhere. Stable while
+ * the mutex is held; a CPU leaves before the kernel's own lockless drain of a
+ * dead CPU can run.
  */
 extern struct mutex qpw_lru_mutex;
-extern struct mutex qpw_memcg_mutex;
 bool qpw_cpu_remote_ok(unsigned int cpu);
 int qpw_cpus_init(void);
 void qpw_cpus_exit(void);
@@ -69,8 +68,6 @@ void qpw_lru_cache_disable(void);
 int qpw_slub_init(void);
 void qpw_flush_all_cpus_locked(struct kmem_cache *s);
 void qpw_flush_rcu_sheaves_on_cache(struct kmem_cache *s);
-int qpw_memcg_init(void);
-void qpw_drain_all_stock(struct mem_cgroup *root);
 int qpw_policy_init(void);
 int qpw_vmstat_refresh(const struct ctl_table *table, int write, void *buffer, size_t *lenp, loff_t *ppos);
 
@@ -85,6 +82,5 @@ extern atomic_long_t qpw_n_work;      /* CPUs that needed a work item */
 extern atomic_long_t qpw_n_lru;	      /* LRU batches of one CPU drained */
 extern atomic_long_t qpw_n_sheaf;     /* sheaves of one CPU flushed */
 extern atomic_long_t qpw_n_rcu_sheaf; /* looked for an rcu sheaf on one CPU */
-extern atomic_long_t qpw_n_stock;     /* memcg stocks of one CPU drained */
 
 #endif

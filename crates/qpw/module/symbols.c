@@ -49,6 +49,27 @@ unsigned long qpw_symbol(const char *name)
 	return static_call(qpw_lookup_name)(name);
 }
 
+/*
+ * Whether the compiler left @name in one piece. Where it split a function
+ * (drain_all_stock() is such a one), callers hold its first part themselves and
+ * call the rest under a name with a suffix: replacing it would not reach them.
+ */
+bool qpw_whole(const char *name)
+{
+	static const char *const suffixes[] = {"part.0", "isra.0", "constprop.0"};
+	char clone[KSYM_NAME_LEN];
+	unsigned int found = 0;
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(suffixes); i++) {
+		snprintf(clone, sizeof(clone), "%s.%s", name, suffixes[i]);
+		static_call(qpw_each_match)(count_match, clone, &found);
+	}
+	if (found)
+		pr_err("%s was split by the compiler: replacing it would not reach its callers\n", name);
+	return !found;
+}
+
 int qpw_symbols_init(void)
 {
 	struct kprobe probe = {.symbol_name = "kallsyms_lookup_name"};

@@ -106,7 +106,7 @@ mod tests {
         let kernel =
             Kernel::find(Some("6.12.1-amd64"), Some(dir.path()), None, Some(&dir.path().join("symbols"))).unwrap();
         let Err(Refusal::Unknown { reasons, .. }) = check(&kernel) else { panic!("not refused") };
-        for part in ["version", "PREEMPT_RT", "SLUB_TINY", "BTF", "symbol drain_stock is missing"] {
+        for part in ["version", "PREEMPT_RT", "SLUB_TINY", "BTF", "symbol mlock_folio_batch is missing"] {
             assert!(reasons.iter().any(|r| r.contains(part)), "{part}: {reasons:?}");
         }
     }

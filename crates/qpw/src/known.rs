@@ -7,10 +7,10 @@ pub const SERIES: &[&str] = &["7.3."];
 
 /// The configuration must have these set to `y`.
 pub const CONFIG_ON: &[&str] =
-    &["PREEMPT_RT", "X86_64", "SMP", "LIVEPATCH", "KPROBES", "KALLSYMS_ALL", "DYNAMIC_FTRACE_WITH_ARGS", "MEMCG"];
+    &["PREEMPT_RT", "X86_64", "SMP", "LIVEPATCH", "KPROBES", "KALLSYMS_ALL", "DYNAMIC_FTRACE_WITH_ARGS"];
 
 /// The configuration must not have these: they change the layouts or the locking.
-pub const CONFIG_OFF: &[&str] = &["DEBUG_LOCK_ALLOC", "SLUB_TINY", "MEMCG_V1", "RANDSTRUCT_FULL", "CFI"];
+pub const CONFIG_OFF: &[&str] = &["DEBUG_LOCK_ALLOC", "SLUB_TINY", "RANDSTRUCT_FULL", "CFI"];
 
 /// A private structure of mm/: its size in bytes, and its members' names and offsets in bits.
 #[derive(Debug)]
@@ -49,16 +49,6 @@ pub const LAYOUTS: &[Layout] = &[
         members: &[("lock", 0), ("main", 256), ("spare", 320), ("rcu_free", 384)],
     },
     Layout { name: "kmem_cache", size: 0, members: &[("cpu_sheaves", 0), ("flags", 64), ("sheaf_capacity", 352)] },
-    Layout {
-        name: "memcg_stock_pcp",
-        size: 144,
-        members: &[("lock", 0), ("nr_pages", 256), ("cached", 320), ("work", 768)],
-    },
-    Layout {
-        name: "obj_stock_pcp",
-        size: 144,
-        members: &[("lock", 0), ("nr_bytes", 320), ("cached", 448), ("work", 768)],
-    },
 ];
 
 /// The functions that are replaced or called, with their prototypes as [`crate::shape`] writes them.
@@ -67,7 +57,6 @@ pub const FUNCTIONS: &[(&str, &str)] = &[
     ("lru_cache_disable", "void()"),
     ("flush_all_cpus_locked", "void(struct kmem_cache*)"),
     ("flush_rcu_sheaves_on_cache", "void(struct kmem_cache*)"),
-    ("drain_all_stock", "void(struct mem_cgroup*)"),
     ("vmstat_refresh", "int(const struct ctl_table*, int, void*, size_t*, loff_t*)"),
     ("lru_add_drain", "void()"),
     ("lru_add_drain_cpu", "void(int)"),
@@ -76,15 +65,16 @@ pub const FUNCTIONS: &[(&str, &str)] = &[
     ("invalidate_bh_lrus_cpu", "void()"),
     ("rcu_free_sheaf_nobarn", "void(struct callback_head*)"),
     ("kmem_cache_return_sheaf", "void(struct kmem_cache*, gfp_t, struct slab_sheaf*)"),
-    ("drain_stock", "void(struct memcg_stock_pcp*, int)"),
-    ("drain_obj_stock_slot", "void(struct obj_stock_pcp*, int)"),
     ("refresh_vm_stats", "void(struct work_struct*)"),
     ("kallsyms_lookup_name", "long unsigned int(const char*)"),
 ];
 
+/// Functions that are replaced by name, for all of their callers: the compiler must have left them in one piece.
+pub const REPLACED: &[&str] =
+    &["lru_add_drain_all", "lru_cache_disable", "flush_all_cpus_locked", "flush_rcu_sheaves_on_cache"];
+
 /// Variables that the module finds by name.
-pub const VARIABLES: &[&str] =
-    &["cpu_fbatches", "mlock_fbatch", "lru_disable_count", "mm_percpu_wq", "memcg_stock", "obj_stock"];
+pub const VARIABLES: &[&str] = &["cpu_fbatches", "mlock_fbatch", "lru_disable_count", "mm_percpu_wq"];
 
 /// Where work on isolated CPUs is left as it is.
 #[derive(Debug, serde::Serialize)]
@@ -108,6 +98,11 @@ pub const REMAINING: &[Remaining] = &[
         trigger: "setting vm.overcommit_memory to 2",
         why: "the sum must be exact before the strict policy holds, and only its own CPU may change a CPU's part",
         advice: "set it at boot (sysctl.d), before the real-time load starts",
+    },
+    Remaining {
+        trigger: "charges of a memory cgroup that lie in an isolated CPU's stock (not a disturbance: they stay there)",
+        why: "the compiler split drain_all_stock(), so replacing it would not reach its callers",
+        advice: "leave a cgroup with real-time tasks some MiB below its limit",
     },
     Remaining {
         trigger: "buffer heads that a CPU cached before it was isolated",

@@ -20,7 +20,6 @@ pub const FILES: &[(&str, &str)] = files![
     "module" / "cpus.c",
     "module" / "lru.c",
     "module" / "slub.c",
-    "module" / "memcg.c",
     "module" / "policy.c",
     "module" / "stats.c",
 ];

@@ -17,7 +17,6 @@ const COUNTERS: &[(&str, &str)] = &[
     ("n_lru", "LRU and mlock batches of other CPUs"),
     ("n_sheaf", "slab sheaves flushed"),
     ("n_rcu_sheaf", "rcu sheaves looked for"),
-    ("n_stock", "memcg stocks drained"),
 ];
 
 /// The state of the module in the running kernel.

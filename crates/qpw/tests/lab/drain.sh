@@ -9,11 +9,10 @@ param=/sys/module/entrain_qpw/parameters
 # Else the kernel gives the kworker 5 % of the FIFO task's CPU, and the wait is half a second.
 echo -1 > /proc/sys/kernel/sched_rt_runtime_us
 for f in /sys/kernel/debug/sched/fair_server/cpu*/runtime; do echo 0 > "$f"; done
-mkdir -p /sys/fs/cgroup/drain
 echo +memory > /sys/fs/cgroup/cgroup.subtree_control 2>/dev/null
 
 fail() { echo "FAILED: $*"; failed=1; }
-counters() { for c in n_calls n_remote n_work n_lru n_sheaf n_rcu_sheaf n_stock; do printf '%s=%s ' $c "$(cat $param/$c)"; done; }
+counters() { for c in n_calls n_remote n_work n_lru n_sheaf n_rcu_sheaf; do printf '%s=%s ' $c "$(cat $param/$c)"; done; }
 
 # One operation, 0.4 s after a FIFO task began to spin; prints ms.
 against_spinner() {
@@ -96,30 +95,10 @@ quiet() {
     echo "result: quiet $1 work $work preemptions $switches IPIs $((after - before))"
 }
 
-# A FIFO task in a cgroup leaves charges in its CPU's stock. Lowering memory.high drains the stocks of the cgroup.
-memcg() {
-    g=/sys/fs/cgroup/drain
-    echo max > $g/memory.high
-    sh -c "echo 0 > $g/cgroup.procs; exec $probe spin $cpu 3 fifo /tmp/p4" &
-    spinner=$!
-    sleep 0.6
-    drained=$(cat $param/n_stock 2>/dev/null || echo 0)
-    before=$(cat $g/memory.current)
-    echo 4096 > $g/memory.high
-    after=$(cat $g/memory.current)
-    drained=$(($(cat $param/n_stock 2>/dev/null || echo 0) - drained))
-    echo max > $g/memory.high
-    wait $spinner
-    echo "result: memcg $1 stocks drained $drained, charged $before, then $after bytes"
-    [ $1 = stock ] || [ $drained -gt 0 ] || fail "the stock of the isolated CPU was not drained"
-}
-
-memcg stock
 table stock stat_refresh
 quiet stock
 load && {
     table qpw
-    memcg qpw
     proof
     quiet qpw
     echo "result: counters $(counters)"

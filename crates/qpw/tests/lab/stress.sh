@@ -6,7 +6,7 @@ probe=$1 module=$2 seconds=${3:-60}
 failed=0
 param=/sys/module/entrain_qpw/parameters
 fail() { echo "FAILED: $*"; failed=1; }
-counters() { for c in n_calls n_remote n_work n_lru n_sheaf n_rcu_sheaf n_stock; do printf '%s=%s ' $c "$(cat $param/$c)"; done; }
+counters() { for c in n_calls n_remote n_work n_lru n_sheaf n_rcu_sheaf; do printf '%s=%s ' $c "$(cat $param/$c)"; done; }
 
 if [ "$module" != none ]; then
     insmod "$module" || { fail insmod; exit 1; }
