@@ -106,5 +106,12 @@ load && {
     unload
     echo "result: after unload $(against_spinner operation compact_memory) ms"
 }
+# The one thing without a lock, on request: isolated CPUs are left out.
+load skip_stats=1 && {
+    ms=$(against_spinner operation stat_refresh)
+    echo "result: skip_stats stat_refresh $ms ms"
+    awk "BEGIN { exit !($ms < $life * 1000 / 3) }" || fail "stat_refresh took $ms ms"
+    unload
+}
 dmesg | grep -E 'WARNING:|BUG:|Oops:|lockup -|detected stall|blocked for more' && fail "the kernel's log"
 exit $failed

@@ -3,7 +3,7 @@
 # Builds the module for Debian's PREEMPT_RT kernel with `entrain isolate qpw build`, boots that kernel in the lab and
 # runs drain.sh (who waits for whom) and stress.sh (drains and CPU hotplug) in it. As root; some minutes.
 #
-#   crates/qpw/tests/lab/run.sh [drain] [hot] [stress] [stress-stock]     default: drain hot stress
+#   crates/qpw/tests/lab/run.sh [cli] [drain] [hot] [stress] [stress-stock]     default: cli drain hot stress
 set -euo pipefail
 repo=$(cd "$(dirname "$0")/../../../.." && pwd)
 here=$repo/crates/qpw/tests/lab
@@ -63,27 +63,32 @@ build() {
     ' build "$("$repo/scripts/toolchain.sh" path)" "$work/$release/tree" "$work/$release" "$entrain" "$release" "$qpw"
     # Debugging information is of no use in the machine.
     tool strip -g -o "$work/entrain_qpw.ko" "$out/entrain_qpw.ko"
+    tool strip -o "$work/entrain" "$entrain"
     tool gcc -O1 -Wall -Wextra -static -o "$work/probe" "$here/probe.c"
 }
 
 # One boot. Kernel parameters as docs/lab.md gives them for RT, and two isolated CPUs.
 machine() {
     {
+        printf '%%put %s /tmp/entrain\n' "$work/entrain"
         printf '%%put %s /tmp/probe\n%%put %s /tmp/q.ko\n' "$work/probe" "$work/entrain_qpw.ko"
         printf '%%put %s /tmp/drain.sh\n%%put %s /tmp/hot.sh\n%%put %s /tmp/stress.sh\nchmod +x /tmp/probe\n' "$here/drain.sh" "$here/hot.sh" "$here/stress.sh"
-        printf 'mount -t debugfs d /sys/kernel/debug; mount -t tracefs t /sys/kernel/tracing; mount -t cgroup2 c /sys/fs/cgroup; true\n'
+        printf 'chmod +x /tmp/entrain\n'
         printf '%s\n' "$1"
     } | "$lab" lab shell --arch x86_64 --rt --guests 0 --pcpus 4 --memory 1024 \
         --append isolcpus=nohz,domain,2-3 --append nohz_full=2-3 --append rcu_nocbs=2-3
 }
 
-[[ $# -gt 0 ]] || set -- drain hot stress
+[[ $# -gt 0 ]] || set -- cli drain hot stress
 "$lab" lab images --arch x86_64 --rt
 headers
 build
 for what; do
     case $what in
     drain) machine 'sh /tmp/drain.sh /tmp/probe /tmp/q.ko' ;;
+    cli)
+        machine "/tmp/entrain $qpw load --module /tmp/q.ko && /tmp/entrain $qpw status && /tmp/entrain $qpw unload && ! /tmp/entrain $qpw unload"
+        ;;
     stress) machine "sh /tmp/stress.sh /tmp/probe /tmp/q.ko ${SECONDS_OF_STRESS:-60}" ;;
     hot) machine "sh /tmp/hot.sh /tmp/probe /tmp/q.ko" ;;
     stress-stock) machine "sh /tmp/stress.sh /tmp/probe none ${SECONDS_OF_STRESS:-60}" ;;
