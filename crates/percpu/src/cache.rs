@@ -71,13 +71,10 @@ impl<T: Send> Cache<T> {
 
     /// Empties one CPU's cache; returns the number of objects. They are given to `object` after the cache is open again.
     pub fn drain_on(&self, cpu: usize, object: impl FnMut(Box<T>)) -> usize {
-        let all: Vec<Box<T>> = self
-            .work_on(cpu, |work| {
-                let mut all = Vec::with_capacity(work.len());
-                all.extend(std::iter::from_fn(|| work.pop()));
-                all
-            })
-            .unwrap_or_default();
+        let Some(slot) = self.slots.get(cpu) else { return 0 };
+        // Allocated before the cache is taken: the owner may be waiting for it meanwhile.
+        let mut all: Vec<Box<T>> = Vec::with_capacity(slot.capacity());
+        self.work_on(cpu, |work| all.extend(std::iter::from_fn(|| work.pop())));
         let count = all.len();
         all.into_iter().for_each(object);
         count

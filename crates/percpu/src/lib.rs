@@ -6,7 +6,8 @@
 //! * **Housekeeping CPUs**: the owner works in a restartable sequence (rseq), without any atomic instruction. Whoever
 //!   drains closes the cache and makes the kernel restart what runs on that CPU (`membarrier`): an IPI.
 //! * **Isolated CPUs**: the owner takes a lock of its own CPU, some nanoseconds. Whoever drains takes the same lock,
-//!   and the owner is not interrupted; at most it waits for the drain of one cache.
+//!   and the owner is not interrupted. If it wants its cache in that moment it waits: it spins a little, then sleeps, and
+//!   waking it is the one IPI that a drain can cause there.
 //!
 //! Which CPU is which is given once, as a set. The interface follows QPW (Leonardo Bras, Linux Plumbers Conference
 //! 2024), which does the same in the kernel: [`Cache::work_on`] is its `queue_percpu_work_on()`, done at once.
