@@ -21,7 +21,8 @@ enum Command {
     Watch(WatchArgs),
     /// The set-up of this host or guest against what real-time work needs; can correct it
     Check(CheckArgs),
-    // `Qpw(entrain_qpw::cli::QpwArgs)` belongs here: the livepatch.
+    /// Drains of per-CPU caches that leave isolated CPUs alone: a livepatch for PREEMPT_RT kernels
+    Qpw(entrain_qpw::cli::QpwArgs),
 }
 
 /// Runs the subcommand.
@@ -29,5 +30,6 @@ pub fn run(args: IsolateArgs) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Watch(args) => crate::watch::run(args),
         Command::Check(args) => crate::check::run(args),
+        Command::Qpw(args) => entrain_qpw::cli::run(args),
     }
 }

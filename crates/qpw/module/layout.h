@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Private types of mm/ in Linux 7.3 (PREEMPT_RT, x86_64). The sizes and offsets
+ * below stand in src/layout.rs as well; `entrain isolate qpw build` compares
+ * them with the kernel's own BTF and does not build for a kernel that differs.
+ */
+#ifndef ENTRAIN_QPW_LAYOUT_H
+#define ENTRAIN_QPW_LAYOUT_H
+
+#include <linux/build_bug.h>
+#include <linux/folio_batch.h>
+#include <linux/local_lock.h>
+#include <linux/rcupdate.h>
+#include <linux/reciprocal_div.h>
+#include <linux/slab.h>
+
+/* mm/folio.c */
+struct cpu_fbatches {
+	local_lock_t lock;
+	struct folio_batch lru_add;
+	struct folio_batch lru_deactivate_file;
+	struct folio_batch lru_deactivate;
+	struct folio_batch lru_lazyfree;
+	struct folio_batch lru_activate;
+	local_lock_t lock_irq;
+	struct folio_batch lru_move_tail;
+};
+
+static_assert(sizeof(struct cpu_fbatches) == 1600);
+
+/* mm/mlock.c */
+struct mlock_fbatch {
+	local_lock_t lock;
+	struct folio_batch fbatch;
+};
+
+static_assert(sizeof(struct mlock_fbatch) == 288);
+
+/* mm/slub.c; the union's other members are of no use here */
+struct slab_sheaf {
+	union {
+		struct rcu_head rcu_head;
+		struct {
+			unsigned int capacity;
+			bool pfmemalloc;
+		};
+	};
+	struct kmem_cache *cache;
+	unsigned int size;
+	int node;
+	void *objects[];
+};
+
+static_assert(sizeof(struct slab_sheaf) == 32);
+static_assert(offsetof(struct slab_sheaf, size) == 24);
+
+struct slub_percpu_sheaves {
+	local_trylock_t lock;
+	struct slab_sheaf *main;     /* never NULL while unlocked */
+	struct slab_sheaf *spare;    /* empty or full, may be NULL */
+	struct slab_sheaf *rcu_free; /* filled by kfree_rcu_nolock() */
+};
+
+static_assert(sizeof(struct slub_percpu_sheaves) == 56);
+
+/* mm/slab.h, as far as it is needed */
+struct kmem_cache {
+	struct slub_percpu_sheaves __percpu *cpu_sheaves;
+	slab_flags_t flags;
+	unsigned long min_partial;
+	unsigned int size;
+	unsigned int object_size;
+	struct reciprocal_value reciprocal_size;
+	unsigned int offset;
+	unsigned int sheaf_capacity;
+};
+
+static_assert(offsetof(struct kmem_cache, sheaf_capacity) == 44);
+
+#endif
