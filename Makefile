@@ -41,6 +41,7 @@ unit: toolchain
 
 lab-test: build
 	target/release/entrain lab run smoke --json target/smoke.json
+	target/release/entrain lab run channel --quick --json target/channel.json
 
 package: toolchain ## build the Debian packages into target/package
 	$(RUN) cargo build --release --locked --target $(NATIVE) -p entrain -p entrain-guest
