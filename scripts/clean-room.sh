@@ -14,8 +14,7 @@ repo=$(cd "$(dirname "$0")/.." && pwd)
 [[ $(id -u) == 0 ]] || { echo "clean-room: run as root" >&2; exit 1; }
 command -v mmdebstrap >/dev/null || "$repo/scripts/setup.sh"
 
-mirror=$(apt-get indextargets --format '$(REPO_URI)|$(ORIGIN)|$(LABEL)' 'Created-By: Packages' |
-    awk -F'|' '$2 == "Debian" && $3 == "Debian" { print $1; exit }')
+mirror=$("$repo/scripts/toolchain.sh" mirror)
 [[ -n $mirror ]] || { echo "clean-room: apt knows no Debian mirror; run apt-get update" >&2; exit 1; }
 
 room=$(mktemp -d "${TMPDIR:-/tmp}/entrain-clean-room-XXXXXX")

@@ -10,8 +10,7 @@ set -euo pipefail
 binaries=$(cd "$1" && pwd) suite=${2:-bookworm}
 repo=$(cd "$(dirname "$0")/.." && pwd)
 [[ $(id -u) == 0 ]] || { echo "package-test: run as root" >&2; exit 1; }
-mirror=$(apt-get indextargets --format '$(REPO_URI)|$(ORIGIN)|$(LABEL)' 'Created-By: Packages' |
-    awk -F'|' '$2 == "Debian" && $3 == "Debian" { print $1; exit }')
+mirror=$("$repo/scripts/toolchain.sh" mirror)
 [[ -n $mirror ]] || { echo "package-test: apt knows no Debian mirror; run apt-get update" >&2; exit 1; }
 
 room=$(mktemp -d "${TMPDIR:-/tmp}/entrain-package-test-XXXXXX")

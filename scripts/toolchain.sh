@@ -6,6 +6,7 @@
 #   scripts/toolchain.sh ensure        make the root if it is missing or out of date
 #   scripts/toolchain.sh run CMD…      run CMD inside it, in the current folder
 #   scripts/toolchain.sh path          print where it is
+#   scripts/toolchain.sh mirror        print the Debian mirror that apt is configured with
 set -euo pipefail
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/entrain
@@ -103,5 +104,6 @@ case ${1:-} in
 ensure) ensure ;;
 run) shift; run "$@" ;;
 path) root; echo ;;
-*) sed -n '2,10p' "$0" >&2; exit 2 ;;
+mirror) mirror ;;
+*) sed -n '2,11p' "$0" >&2; exit 2 ;;
 esac

@@ -6,7 +6,7 @@
  * waits behind a vCPU that the host holds back. vcpud parks the vCPUs for which there is no pCPU (sched_vcpud.h). What
  * the host publishes is advice: without it, steal time takes its place.
  */
-#include "sched_cgroup.h"
+#include "cgroup_share.h"
 #include "sched_place.h"
 #include "sched_vcpud.h"
 
@@ -260,7 +260,7 @@ void SCX_OP(guest_runnable, struct task_struct *p, __u64 enq_flags)
 	if (!t)
 		return;
 	__sync_fetch_and_add(&nr_runnable, 1);
-	cgroup_join(p, t);
+	cgroup_join(p, &t->member);
 	share = task_share(p, scx_bpf_now());
 	t->share = share;
 	__sync_fetch_and_add(&total_share, share);
@@ -274,7 +274,7 @@ void SCX_OP(guest_quiescent, struct task_struct *p, __u64 deq_flags)
 		return;
 	__sync_fetch_and_add(&nr_runnable, -1);
 	__sync_fetch_and_add(&total_share, -(__s64)t->share);
-	cgroup_leave(t);
+	cgroup_leave(&t->member);
 }
 
 void SCX_OP(guest_update_idle, __s32 cpu, bool idle)
@@ -296,21 +296,12 @@ __s32 SCX_OP(guest_init_task, struct task_struct *p, struct scx_init_task_args *
 
 __s32 SCX_OP_SLEEPABLE(guest_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args)
 {
-	struct cgroup_ctx *group = bpf_cgrp_storage_get(&sched_cgroups, cgrp, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-
-	if (!group)
-		return -12 /* ENOMEM */;
-	group->weight = entrain_weight_clamp(args->weight);
-	return 0;
+	return cgroup_enter(cgrp, args->weight);
 }
 
 void SCX_OP(guest_cgroup_set_weight, struct cgroup *cgrp, __u32 weight)
 {
-	struct cgroup_ctx *group = bpf_cgrp_storage_get(&sched_cgroups, cgrp, 0, 0);
-
-	/* The parent counts the old weight until the group sleeps next. */
-	if (group)
-		group->weight = entrain_weight_clamp(weight);
+	cgroup_reweigh(cgrp, weight);
 }
 
 __s32 SCX_OP_SLEEPABLE(guest_init)

@@ -3,6 +3,7 @@
 #ifndef ENTRAIN_GUEST_SCHED_STATE_H
 #define ENTRAIN_GUEST_SCHED_STATE_H
 
+#include "cgroup_share.h"
 #include "kernel.h"
 #include "scx.h"
 #include "entrain.h"
@@ -61,10 +62,9 @@ struct vcpu_ctx {
 
 struct task_ctx {
 	__u64 vtime;
-	__u64 share;  /* what it is charged by, 1/1024 of a weight; added to the total while it is runnable */
-	__u64 active; /* the weight that its cgroup counts it with; 0 = not counted */
-	__u64 cgroup; /* ... and that cgroup's id */
-	__u64 load;   /* of guest_load.h */
+	__u64 share; /* what it is charged by, 1/1024 of a weight; added to the total while it is runnable */
+	struct cgroup_member member;
+	__u64 load; /* of guest_load.h */
 	__u64 load_at, load_ran;
 	__u64 ran;    /* since it woke up */
 	__u64 joined; /* it has a place in virtual time */

@@ -8,7 +8,6 @@
 #include "sched_interface.h"
 #include "sched_state.h"
 #include "sched_guest.h"
-#include "sched_cgroup.h"
 #include "sched_queue.h"
 #include "sched_preempt.h"
 #include "sched_yield.h"
@@ -140,7 +139,7 @@ void SCX_OP(host_runnable, struct task_struct *p, __u64 enq_flags)
 
 	if (!t)
 		return;
-	task_activate(p, t);
+	cgroup_join(p, &t->member);
 	t->waiting = scx_bpf_now();
 	if (enq_flags & SCX_ENQ(WAKEUP))
 		COUNT(t, wakeups, 1);
@@ -152,7 +151,7 @@ void SCX_OP(host_quiescent, struct task_struct *p, __u64 deq_flags)
 
 	if (!t)
 		return;
-	task_deactivate(p, t);
+	cgroup_leave(&t->member);
 	t->waiting = 0;
 	t->place = PLACE_NONE;
 }
@@ -286,39 +285,16 @@ void SCX_OP(host_exit_task, struct task_struct *p, struct scx_exit_task_args *ar
 
 __s32 SCX_OP_SLEEPABLE(host_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args)
 {
-	struct cgroup_ctx *c;
-
 	if (args->bw_quota_us && args->bw_quota_us != RUNTIME_INF) {
 		scx_error("cpu.max is set on a cgroup: this scheduler does not enforce it, so it does not start");
 		return -EOPNOTSUPP;
 	}
-	c = bpf_cgrp_storage_get(&sched_cgroups, cgrp, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!c)
-		return -ENOMEM;
-	c->weight = entrain_weight_clamp(args->weight);
-	return 0;
+	return cgroup_enter(cgrp, args->weight);
 }
 
 void SCX_OP(host_cgroup_set_weight, struct cgroup *cgrp, __u32 weight)
 {
-	struct cgroup_ctx *c = bpf_cgrp_storage_get(&sched_cgroups, cgrp, 0, 0), *up;
-	__u64 before;
-	struct cgroup *parent;
-
-	if (!c)
-		return;
-	before = c->weight;
-	c->weight = entrain_weight_clamp(weight);
-	c->share = 0;
-	if (c->active <= 0 || cgrp->level < 2)
-		return;
-	parent = bpf_cgroup_ancestor(cgrp, cgrp->level - 1);
-	if (!parent)
-		return;
-	up = bpf_cgrp_storage_get(&sched_cgroups, parent, 0, 0);
-	if (up)
-		__sync_fetch_and_add(&up->active, (__s64)c->weight - (__s64)before);
-	bpf_cgroup_release(parent);
+	cgroup_reweigh(cgrp, weight);
 }
 
 void SCX_OP(host_cgroup_set_bandwidth, struct cgroup *cgrp, __u64 period_us, __u64 quota_us, __u64 burst_us)

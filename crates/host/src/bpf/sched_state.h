@@ -5,6 +5,7 @@
 
 #include "scx.h"
 #include "sched_interface.h"
+#include "cgroup_share.h"
 #include "fair.h"
 #include "slice.h"
 #include "extend.h"
@@ -69,11 +70,11 @@ struct task_ctx {
 	__u64 boosted;		 /* put to the front by a yield at; 0 = not since it last ran */
 	__u64 kvm_vcpu;		 /* struct kvm_vcpu, while it is inside KVM_RUN; only for probes */
 	struct entrain_extend_state extend;
+	struct cgroup_member member;
 	__u32 llc;
 	__u32 cpu;     /* PLACE_CPU: whose */
 	__u32 place;   /* enum task_place */
 	__u32 level;   /* enum entrain_critical when it was last taken off a CPU */
-	__u32 active;  /* weight that it adds to its cgroup's active sum; 0 = none */
 	__u32 front;   /* 1: preempted inside a section, goes first, once */
 	__u32 share;   /* what it was charged by last, 1/1024 of a weight */
 	__u32 yielded; /* 1: it gave up the CPU itself, so it has no claim to stay or to the front */

@@ -24,8 +24,7 @@ pub mod modules;
 pub mod own;
 mod programs;
 
-const HOST_INIT: &str = include_str!("host-init.sh");
-const GUEST_INIT: &str = include_str!("guest-init.sh");
+const INIT: &str = include_str!("init.sh");
 /// Images younger than this may be about to be booted by another lab; older ones beyond [`KEPT`] are removed.
 const YOUNG: Duration = Duration::from_secs(3600);
 /// Images kept for the next run.
@@ -80,8 +79,7 @@ impl Parts {
     fn digest(&self) -> Result<String> {
         // Not cryptographic: nobody gains by making two of his own builds look alike.
         let mut hasher = DefaultHasher::new();
-        hasher.write(HOST_INIT.as_bytes());
-        hasher.write(GUEST_INIT.as_bytes());
+        hasher.write(INIT.as_bytes());
         let mut files = vec![self.kernel.image.clone(), self.base.join(".packages")];
         files.extend(self.kernel.modules.as_ref().map(|m| m.join("modules.builtin")).filter(|p| p.exists()));
         files.extend(self.own.iter().map(|(_, path)| path.clone()));
@@ -100,12 +98,12 @@ impl Parts {
         let kernel = dir.join("kernel");
         fs::copy(&self.kernel.image, &kernel).map_err(|e| LabError::io(&kernel, e))?;
         let guest = scratch.path().join("guest.cpio");
-        self.write(&guest, GUEST_INIT, scratch.path(), &["virtio_mmio"], |_, _| Ok(()))?;
+        self.write(&guest, scratch.path(), &["virtio_mmio"], |_, _| Ok(()))?;
         let host_modules: &[&str] = match self.arch {
             Arch::Aarch64 => &[],
             Arch::X86_64 => &["kvm_amd", "kvm_intel"],
         };
-        self.write(&dir.join("host.cpio"), HOST_INIT, scratch.path(), host_modules, |w, programs| {
+        self.write(&dir.join("host.cpio"), scratch.path(), host_modules, |w, programs| {
             let bare = |path: &'static str| path.trim_start_matches('/');
             w.copy(bare(recipe::GUEST_KERNEL), 0o644, &kernel)?;
             w.copy(bare(recipe::GUEST_INITRD), 0o644, &guest)?;
@@ -130,7 +128,6 @@ impl Parts {
     fn write(
         &self,
         path: &Path,
-        init: &str,
         scratch: &Path,
         wanted_modules: &[&str],
         more: impl FnOnce(&mut Writer<BufWriter<File>>, &mut Vec<(PathBuf, PathBuf)>) -> io::Result<()>,
@@ -152,7 +149,7 @@ impl Parts {
                 w.link(name, &format!("usr/{name}"))?;
             }
             w.device("dev/console", 5, 1)?;
-            w.file("init", 0o755, init.as_bytes())?;
+            w.file("init", 0o755, INIT.as_bytes())?;
             w.file("etc/passwd", 0o644, b"root:x:0:0:root:/root:/bin/sh\n")?;
             w.file("etc/group", 0o644, b"root:x:0:\n")?;
             w.copy("usr/bin/busybox", 0o755, &busybox)?;

@@ -2,12 +2,14 @@
 /*
  * cpu.weight without a tree of queues: each cgroup knows the sum of the weights that want to run in it, and a task is
  * charged by its part of its cgroup's part (entrain_share in fair.h). As with EEVDF, a group stands beside the tasks of
- * its parent, weight against weight. Work per event is bounded by the depth of the tree.
+ * its parent, weight against weight. Work per event is bounded by the depth of the tree. For the schedulers of host and
+ * guest alike.
  */
-#ifndef ENTRAIN_GUEST_SCHED_CGROUP_H
-#define ENTRAIN_GUEST_SCHED_CGROUP_H
+#ifndef ENTRAIN_CGROUP_SHARE_H
+#define ENTRAIN_CGROUP_SHARE_H
 
-#include "sched_state.h"
+#include "scx.h"
+#include "fair.h"
 
 /* Deeper groups share with their ancestor at this level. */
 #define CGROUP_DEPTH 8
@@ -19,8 +21,14 @@ struct cgroup_ctx {
 	__u64 weight;  /* cpu.weight, 1..10000 */
 	__s64 active;  /* weights of its runnable tasks and active children */
 	__s64 counted; /* the weight that its parent counts it with */
-	__u64 share;   /* of the guest, 1/1024 of a weight */
+	__u64 share;   /* of the machine, 1/1024 of a weight */
 	__u64 share_at;
+};
+
+/* What a task keeps of its group; all zero when it is not counted. */
+struct cgroup_member {
+	__u64 active; /* the weight that its group counts it with */
+	__u64 cgroup; /* ... and that group's id */
 };
 
 struct {
@@ -29,8 +37,6 @@ struct {
 	__type(key, int);
 	__type(value, struct cgroup_ctx);
 } sched_cgroups SEC(".maps");
-
-extern struct cgroup *bpf_cgroup_from_id(__u64 cgid) __ksym;
 
 /* Adds to a group's sum and, when the group wakes up or falls asleep with it, the group's weight to its parent's. */
 static void cgroup_add(struct cgroup *cgrp, __s64 delta)
@@ -65,7 +71,7 @@ static void cgroup_add(struct cgroup *cgrp, __s64 delta)
 	}
 }
 
-/* A group's share of the guest. */
+/* A group's share of the machine. */
 static __u64 cgroup_share(struct cgroup *cgrp, struct cgroup_ctx *leaf, __u64 now)
 {
 	__u64 share = 0, active = 0;
@@ -129,7 +135,7 @@ static __u64 task_share(struct task_struct *p, __u64 now)
 }
 
 /* The task becomes runnable. */
-static void cgroup_join(struct task_struct *p, struct task_ctx *t)
+static void cgroup_join(struct task_struct *p, struct cgroup_member *t)
 {
 	struct cgroup *cgrp;
 
@@ -147,7 +153,7 @@ static void cgroup_join(struct task_struct *p, struct task_ctx *t)
 }
 
 /* It is runnable no more. The group is the one that was joined: a task that moves has left it already. */
-static void cgroup_leave(struct task_ctx *t)
+static void cgroup_leave(struct cgroup_member *t)
 {
 	struct cgroup *cgrp;
 
@@ -161,4 +167,40 @@ static void cgroup_leave(struct task_ctx *t)
 	t->active = 0;
 }
 
-#endif /* ENTRAIN_GUEST_SCHED_CGROUP_H */
+/* ops.cgroup_init. Returns 0 or a negative error number. */
+static __s32 cgroup_enter(struct cgroup *cgrp, __u64 weight)
+{
+	struct cgroup_ctx *ctx = bpf_cgrp_storage_get(&sched_cgroups, cgrp, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!ctx)
+		return -12 /* ENOMEM */;
+	ctx->weight = entrain_weight_clamp(weight);
+	return 0;
+}
+
+/* ops.cgroup_set_weight. A group that is awake is counted by its parent: with the new weight from now on. */
+static void cgroup_reweigh(struct cgroup *cgrp, __u64 weight)
+{
+	struct cgroup_ctx *ctx = bpf_cgrp_storage_get(&sched_cgroups, cgrp, 0, 0), *up;
+	struct cgroup *parent;
+	__s64 more;
+
+	if (!ctx)
+		return;
+	ctx->weight = entrain_weight_clamp(weight);
+	ctx->share = 0;
+	if (ctx->active <= 0 || cgrp->level < 2 || cgrp->level > CGROUP_DEPTH)
+		return;
+	parent = bpf_cgroup_ancestor(cgrp, cgrp->level - 1);
+	if (!parent)
+		return;
+	up = bpf_cgrp_storage_get(&sched_cgroups, parent, 0, 0);
+	if (up) {
+		more = (__s64)ctx->weight - ctx->counted;
+		ctx->counted += more;
+		__sync_fetch_and_add(&up->active, more);
+	}
+	bpf_cgroup_release(parent);
+}
+
+#endif /* ENTRAIN_CGROUP_SHARE_H */
