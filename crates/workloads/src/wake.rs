@@ -2,7 +2,8 @@
 //!
 //! What it measures: a worker posts itself to its message thread and sleeps on a futex. The message thread takes all
 //! posted workers and wakes each. *Wake-up latency* is the time from just before the wake-up call to the worker
-//! running; only wake-ups of workers that slept are counted. The worker then does a request's worth of arithmetic
+//! running; only wake-ups of workers that slept are counted (all, if none ever did: on one CPU a message thread that
+//! preempts the worker wakes it before it can sleep). The worker then does a request's worth of arithmetic
 //! under the lock of the CPU it runs on: whoever is preempted while holding it delays those that run there meanwhile,
 //! as with a server's per-CPU data. Without `--rate` a worker is woken as soon as it is posted; with it, each message
 //! thread wakes one worker at fixed times, and a request for which no worker is free is missed, not queued.
@@ -72,7 +73,10 @@ struct Shared<'a> {
 
 /// What one worker saw, in ns.
 struct Seen {
+    /// Of workers that slept.
     wake: Histogram<u64>,
+    /// Of all.
+    woken: Histogram<u64>,
     request: Histogram<u64>,
 }
 
@@ -109,16 +113,18 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let measured = session.measure(&shared.phase, read, |_, _| Ok(()));
         // Those that sleep look at the phase only once they are woken.
         shared.wake_all();
-        let mut seen = Seen { wake: latencies(), request: latencies() };
+        let mut seen = Seen { wake: latencies(), woken: latencies(), request: latencies() };
         for handle in handles {
             let one = handle.join().expect("no worker panics");
             seen.wake.add(one.wake)?;
+            seen.woken.add(one.woken)?;
             seen.request.add(one.request)?;
         }
         Ok((measured?, seen))
     })?;
-    if seen.wake.is_empty() {
-        bail!("no worker was woken from sleep within {:.1} s: measure longer", measured.seconds);
+    let wake = if seen.wake.is_empty() { &seen.woken } else { &seen.wake };
+    if wake.is_empty() {
+        bail!("no worker was woken within {:.1} s: measure longer", measured.seconds);
     }
     let out = session.out;
     for (metric, quantile) in [
@@ -128,7 +134,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         (&catalog::WAKE_P999, 0.999),
         (&catalog::WAKE_MAX, 1.0),
     ] {
-        out.metric(metric, quantile_us(&seen.wake, quantile))?;
+        out.metric(metric, quantile_us(wake, quantile))?;
     }
     out.metric(&catalog::REQUEST_P50, quantile_us(&seen.request, 0.5))?;
     out.metric(&catalog::REQUEST_P99, quantile_us(&seen.request, 0.99))?;
@@ -163,7 +169,7 @@ impl Shared<'_> {
 
     fn work(&self, index: usize) -> Seen {
         self.session.enter(index);
-        let mut seen = Seen { wake: latencies(), request: latencies() };
+        let mut seen = Seen { wake: latencies(), woken: latencies(), request: latencies() };
         let (me, desk) = (&self.workers[index], &self.desks[index % self.desks.len()]);
         if !self.phase.wait_start() {
             return seen;
@@ -188,8 +194,10 @@ impl Shared<'_> {
             let woken_ns = me.woken_ns.load(Ordering::Relaxed);
             self.request();
             if self.phase.measuring() {
+                let latency = running_ns.saturating_sub(woken_ns).max(1);
+                seen.woken.saturating_record(latency);
                 if slept {
-                    seen.wake.saturating_record((running_ns - woken_ns).max(1));
+                    seen.wake.saturating_record(latency);
                 }
                 seen.request.saturating_record((now_ns() - woken_ns).max(1));
             }
