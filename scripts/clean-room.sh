@@ -31,6 +31,8 @@ git clone -q "$repo" "$room/root/root/entrain"
 
 unshare --mount --pid --fork --kill-child bash -euc '
     root=$1; shift
+    # A mount point of its own, as the root of a system is: what runs inside makes mount namespaces, too.
+    mount --bind "$root" "$root"
     mount -t proc proc "$root/proc"
     mount --rbind /sys "$root/sys"
     mount --rbind /dev "$root/dev"
