@@ -9,6 +9,7 @@ needs=(
     "git git"
     "make make"
     "unshare util-linux"
+    "xz xz-utils"
     "/etc/ssl/certs/ca-certificates.crt ca-certificates"
     "/usr/share/keyrings/debian-archive-keyring.gpg debian-archive-keyring"
 )
