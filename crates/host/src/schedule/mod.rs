@@ -218,22 +218,13 @@ fn load(
     Ok(skel)
 }
 
-/// Asks the kernel how many instructions the verifier processed for each loaded program of an object.
+/// How many instructions the verifier processed for each loaded program of an object.
 fn complexity(object: &libbpf_rs::Object) -> Vec<Complexity> {
-    object
-        .progs()
-        .filter_map(|program| {
-            let fd = program.as_fd().as_raw_fd();
-            let mut info = libbpf_sys::bpf_prog_info::default();
-            let mut size = size_of_val(&info) as u32;
-            // SAFETY: the kernel fills at most `size` bytes of `info`, which is plain data.
-            let result = unsafe { libbpf_sys::bpf_obj_get_info_by_fd(fd, (&raw mut info).cast(), &mut size) };
-            (result == 0).then(|| Complexity {
-                program: program.name().to_string_lossy().into_owned(),
-                instructions: info.verified_insns,
-            })
-        })
-        .collect()
+    let one = |(program, info): (String, libbpf_sys::bpf_prog_info)| Complexity {
+        program,
+        instructions: info.verified_insns,
+    };
+    crate::figures::infos(object).map(one).collect()
 }
 
 /// A file descriptor for one thread: a vCPU's is not its group's leader.
