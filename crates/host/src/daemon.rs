@@ -1,6 +1,6 @@
 //! `entrain host`: the main loop.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read};
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use crate::classes::Classes;
 use crate::classes::apply::Weights;
 use crate::figures::Figures;
 use crate::fleet::Fleet;
-use crate::interface::{EVENT_DOORBELL, Event, from_bytes};
+use crate::interface::{EVENT_DOORBELL, EVENT_IDLE, Event, from_bytes};
 use crate::programs::Programs;
 use crate::status::{Answer, Asker, Status, Work, serve};
 use crate::{cpus, metrics, notify, snapshot};
@@ -155,8 +155,8 @@ pub(crate) fn run(
     set_cpus(&programs, features.freq_scale);
     programs.attach(&features)?;
     let fleet = Rc::new(RefCell::new(Fleet::new(programs, PathBuf::from("/proc"))));
-    let soon = Rc::new(RefCell::new(true));
-    let ring = ring(&fleet, &soon)?;
+    let (soon, idled) = (Rc::new(RefCell::new(true)), Rc::new(Cell::new(false)));
+    let ring = ring(&fleet, &soon, &idled)?;
     let mut daemon = Daemon {
         fleet: fleet.clone(),
         features,
@@ -169,7 +169,7 @@ pub(crate) fn run(
     };
     info!("observing {} pCPUs; status in {}", cpus.len(), socket.display());
     notify::notify("READY=1");
-    let result = daemon.watch(&stop, &wake, &ring, &soon, &requests, &mut *companion);
+    let result = daemon.watch(&stop, &wake, &ring, &Seen { soon, idled }, &requests, &mut *companion);
     notify::notify("STOPPING=1");
     daemon.weights.take_all_back();
     let told = fleet.borrow_mut().release_all()?;
@@ -210,13 +210,21 @@ fn set_cpus(programs: &Programs, counted: bool) {
 }
 
 /// Rare events from BPF.
-fn ring(fleet: &Rc<RefCell<Fleet>>, soon: &Rc<RefCell<bool>>) -> Result<RingBuffer<'static>, HostError> {
-    let (doorbells, again) = (fleet.clone(), soon.clone());
+fn ring(
+    fleet: &Rc<RefCell<Fleet>>,
+    soon: &Rc<RefCell<bool>>,
+    idled: &Rc<Cell<bool>>,
+) -> Result<RingBuffer<'static>, HostError> {
+    let (doorbells, again, idled) = (fleet.clone(), soon.clone(), idled.clone());
     let mut builder = RingBufferBuilder::new();
     // Lives as long as the process, as the ring does.
     let handle = Box::leak(Box::new(fleet.borrow().programs.events()?));
     let on_event = move |bytes: &[u8]| {
         if let Some(event) = from_bytes::<Event>(bytes) {
+            if event.kind == EVENT_IDLE {
+                idled.set(true);
+                return 0;
+            }
             let known =
                 event.kind == EVENT_DOORBELL && doorbells.borrow_mut().doorbell(event.tid, event.tgid, event.arg);
             // A vCPU thread ended, or a guest rings that is not known yet: look at once.
@@ -228,6 +236,14 @@ fn ring(fleet: &Rc<RefCell<Fleet>>, soon: &Rc<RefCell<bool>>) -> Result<RingBuff
     };
     let built = builder.add(handle, on_event).map(drop).and_then(|()| builder.build());
     built.map_err(|error| entrain_bpf::Error::at(entrain_bpf::Step::Run, "events")(error).into())
+}
+
+/// What the events of BPF have left to do.
+struct Seen {
+    /// Look for VMs.
+    soon: Rc<RefCell<bool>>,
+    /// A pCPU went idle while VMs competed.
+    idled: Rc<Cell<bool>>,
 }
 
 struct Daemon {
@@ -248,7 +264,7 @@ impl Daemon {
         stop: &AtomicBool,
         mut wake: &UnixStream,
         ring: &RingBuffer<'_>,
-        soon: &RefCell<bool>,
+        seen: &Seen,
         requests: &Receiver<Sender<Answer>>,
         companion: &mut dyn Companion,
     ) -> Result<(), HostError> {
@@ -273,9 +289,9 @@ impl Daemon {
             }
             if self.reload.swap(false, Ordering::Relaxed) {
                 self.reload();
-                soon.replace(true);
+                seen.soon.replace(true);
             }
-            if now >= next_discovery || soon.replace(false) {
+            if now >= next_discovery || seen.soon.replace(false) {
                 notify::notify("WATCHDOG=1");
                 self.discover()?;
                 next_discovery = Instant::now() + DISCOVERY;
@@ -287,6 +303,10 @@ impl Daemon {
             wait(next_tick.min(next_share), wake.as_fd(), ring);
             // Errors here are those of our own callback, which has none.
             let _ = ring.consume();
+            if seen.idled.take() {
+                self.fleet.borrow_mut().pcpu_idles();
+                next_share = Instant::now();
+            }
             let mut drain = [0; 64];
             while wake.read(&mut drain).is_ok_and(|n| n > 0) {}
             while let Ok(reply) = requests.try_recv() {

@@ -9,8 +9,12 @@ use entrain_policy::entitle;
 
 use crate::cgroup::{cgroup_of, own_group};
 
-/// Between two looks while VMs compete for the pCPUs: a guest learns of a neighbour's leaving within 10 ms.
+/// Between two looks while VMs compete and a pCPU has gone idle: a guest learns of a neighbour's leaving within 10 ms.
 const PERIOD: Duration = Duration::from_millis(3);
+/// How many such looks follow an idle pCPU: one to see it, [`IDLE`] to be sure.
+const STIRRED: u32 = 1 + IDLE;
+/// Between two looks while VMs compete and no pCPU idles: then nobody has left.
+const BUSY_PERIOD: Duration = Duration::from_millis(12);
 /// Between two looks while there is enough for all: nobody gains by a faster answer, and idle hosts must cost nothing.
 pub(crate) const CALM_PERIOD: Duration = Duration::from_millis(50);
 
@@ -45,6 +49,8 @@ pub(crate) struct Shares {
     at: Instant,
     past: BTreeMap<u64, Past>,
     contended: bool,
+    /// Looks left that follow close on one another.
+    stirred: u32,
 }
 
 /// What is kept of a VM.
@@ -71,12 +77,26 @@ impl Past {
 
 impl Shares {
     pub(crate) fn new(now: Instant) -> Shares {
-        Shares { at: now, past: BTreeMap::new(), contended: false }
+        Shares { at: now, past: BTreeMap::new(), contended: false, stirred: 0 }
     }
 
     /// How long to wait for the next update.
     pub(crate) fn period(&self) -> Duration {
-        if self.contended { PERIOD } else { CALM_PERIOD }
+        match (self.contended, self.stirred) {
+            (false, _) => CALM_PERIOD,
+            (true, 0) => BUSY_PERIOD,
+            (true, _) => PERIOD,
+        }
+    }
+
+    /// A pCPU went idle.
+    pub(crate) fn stir(&mut self) {
+        self.stirred = STIRRED;
+    }
+
+    /// Whether the next idle pCPU is worth a look at once.
+    pub(crate) fn waits_for_idle(&self) -> bool {
+        self.contended && self.stirred == 0
     }
 
     /// The entitlement of each VM in 1/1024 pCPU, at least 1: 0 would say that none is published.
@@ -97,6 +117,7 @@ impl Shares {
             .map(|claim| entitle::Vm::new(claim.weight, past[&claim.vm].demand, u64::from(claim.vcpus) * 1024))
             .collect();
         self.at = now;
+        self.stirred = self.stirred.saturating_sub(1);
         self.contended = past.values().map(|past| past.demand).sum::<u64>() > u64::from(pcpus) * 1024;
         self.past = past;
         let answers = entitle::entitle(&vms, u64::from(pcpus) * 1024);
@@ -134,7 +155,9 @@ mod tests {
         // Both want four vCPUs, though parked down to one each.
         let busy = STEP.as_nanos() as u64;
         assert_eq!(shares.update(start + STEP, 2, &[claim(1, busy, 4), claim(2, busy, 4)]), [1024, 1024]);
-        // The second goes idle: after two periods of that the first is told.
+        assert!(shares.waits_for_idle() && shares.period() == BUSY_PERIOD);
+        // The second goes idle, and its pCPU with it: after two periods of that the first is told.
+        shares.stir();
         assert_eq!(shares.update(start + 2 * STEP, 2, &[claim(1, 2 * busy, 4), claim(2, busy, 0)]), [1024, 1024]);
         assert!(shares.period() < STEP);
         assert_eq!(shares.update(start + 3 * STEP, 2, &[claim(1, 3 * busy, 4), claim(2, busy, 0)]), [2048, 1024]);

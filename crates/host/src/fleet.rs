@@ -208,7 +208,9 @@ impl Fleet {
             return Ok(());
         }
         self.programs.tick_pages(self.vcpu_numbers.end())?;
-        let pcpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+        // Offline CPUs have no capacity (`set_cpus`).
+        let table = &self.programs.pcpus;
+        let pcpus = (0..table.entries()).filter(|cpu| table.get(*cpu).capacity > 0).count() as u32;
         let now = monotonic_ns();
         let claims: Vec<Claim> = self
             .vms
@@ -239,7 +241,15 @@ impl Fleet {
         if changed {
             self.programs.tick_pages(self.vcpu_numbers.end())?;
         }
+        if self.shares.waits_for_idle() {
+            self.programs.want_idle();
+        }
         Ok(())
+    }
+
+    /// A pCPU went idle while VMs competed: somebody may have left, so the next looks follow close on one another.
+    pub(crate) fn pcpu_idles(&mut self) {
+        self.shares.stir();
     }
 
     /// Looks for agents and pairs with those that offer, for at most `budget`.

@@ -121,6 +121,8 @@ mirror! {
 
 /// `Event::kind`: a guest rang; `arg` is the guest-physical address that it named.
 pub(crate) const EVENT_DOORBELL: u32 = 1;
+/// `Event::kind`: a pCPU went idle.
+pub(crate) const EVENT_IDLE: u32 = 3;
 mirror! {
     /// Arguments of `track` and `untrack`.
     TrackArgs = "entrain_track_args" {

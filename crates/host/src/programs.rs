@@ -128,6 +128,14 @@ impl Programs {
             .map_or(0, |data| unsafe { (&raw const data.dropped_events).read_volatile() })
     }
 
+    /// Asks for an event when the next pCPU goes idle.
+    pub(crate) fn want_idle(&mut self) {
+        if let Some(data) = self.observe.maps.bss_data.as_deref_mut() {
+            // SAFETY: an aligned word of the mapped data; BPF stores 0 in it, and a lost race costs one event.
+            unsafe { (&raw mut data.want_idle).write_volatile(1) };
+        }
+    }
+
     /// The kernel's figures of the programs.
     pub(crate) fn figures(&self) -> Vec<ProgramStatus> {
         figures::programs(self.observe.object())

@@ -17,7 +17,7 @@
 #include "policy.h"
 
 struct entrain_extend_limits {
-	entrain_u64 step;     /* after so long the vCPU is looked at again */
+	entrain_u64 step;     /* after so long the vCPU is looked at again for the first time */
 	entrain_u64 event;    /* most that one event may be extended */
 	entrain_u64 burst;    /* most that a full bucket holds */
 	entrain_u64 rate_ppm; /* refill: nanoseconds per millisecond of wall time, times 1,000 */
@@ -66,7 +66,8 @@ ENTRAIN_POLICY enum entrain_extend_verdict entrain_extend(struct entrain_extend_
 		return ENTRAIN_EXTEND_EVENT_SPENT;
 
 	entrain_extend_refill(s, l, now);
-	want = entrain_min(l->step, event - s->used);
+	/* Twice as long after each step: a look costs an exit of the guest, and most sections are over at the first. */
+	want = entrain_min(entrain_max(l->step, s->used), event - s->used);
 	if (!want || s->tokens < want)
 		return ENTRAIN_EXTEND_BUDGET_SPENT;
 

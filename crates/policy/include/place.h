@@ -50,4 +50,14 @@ ENTRAIN_POLICY entrain_u64 entrain_victim_score(entrain_u64 vtime, entrain_u64 v
 	return entrain_before(vtime, victim_vtime) ? victim_vtime - vtime : 0;
 }
 
+/*
+ * Whether a CPU takes a task that waits in another CPU's queue though it has work itself: only one that has fallen
+ * behind by more than what moving it costs. A vCPU that moves leaves behind caches, TLB and timers. This bounds by how
+ * much CPUs with queues of different lengths are unfair to one another.
+ */
+ENTRAIN_POLICY int entrain_fetch(entrain_u64 theirs, entrain_u64 ours, entrain_u64 migrate)
+{
+	return entrain_before(theirs + migrate, ours);
+}
+
 #endif /* ENTRAIN_PLACE_H */

@@ -92,7 +92,7 @@ proptest! {
             now += passed;
             // A hostile level is any number.
             if let Extend::Granted(step) = extend(&mut state, &limits, level, now) {
-                prop_assert!(step > 0 && step <= limits.step);
+                prop_assert!(step > 0 && step <= limits.step.max(limits.event / 2));
                 granted += step;
                 this_event += step;
             }

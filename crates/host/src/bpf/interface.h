@@ -103,6 +103,7 @@ struct entrain_domain {
 enum entrain_event_kind {
 	ENTRAIN_EVENT_DOORBELL = 1, /* arg = guest-physical address that the guest named */
 	ENTRAIN_EVENT_EXIT = 2,	    /* a vCPU thread has ended */
+	ENTRAIN_EVENT_IDLE = 3,	    /* a pCPU went idle, and the daemon had asked to be told */
 };
 
 struct entrain_event {

@@ -25,6 +25,9 @@ char LICENSE[] SEC("license") = "GPL";
 /* More features, set by the daemon before loading: the scheduler's, the self-test's. */
 const volatile __u64 extra_features = 0;
 
+/* Set by the daemon while VMs compete: it wants to hear of the next pCPU that goes idle. */
+__u32 want_idle = 0;
+
 /* The kernel's own figure of the current performance level where the CPU can count it; 1024 elsewhere. */
 extern const unsigned long arch_freq_scale __ksym;
 
@@ -140,6 +143,10 @@ static __always_inline void idle_transition(struct entrain_pcpu *pcpu, bool idle
 		return;
 	pcpu->idle = idle;
 	pcpu->idles++;
+	if (idle && READ_ONCE(want_idle)) {
+		WRITE_ONCE(want_idle, 0);
+		report(ENTRAIN_EVENT_IDLE, 0, 0, 0);
+	}
 	for (i = 0; i < ENTRAIN_PCPU_SLOTS; i++)
 		pcpu->instants += refresh(pcpu->slots[i]);
 	if (!dom)

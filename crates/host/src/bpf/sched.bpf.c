@@ -34,16 +34,9 @@ __s32 SCX_OP(host_select_cpu, struct task_struct *p, __s32 prev_cpu, __u64 wake_
 {
 	bool idle = false;
 	__s32 cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
-	struct task_ctx *t;
 
-	if (!idle)
-		return cpu;
-	t = task_ctx(p);
-	if (t) {
-		t->place = PLACE_LOCAL;
-		/* ops.running gives it its slice. */
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_min_ns, 0);
-	}
+	if (idle)
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_max_ns, 0);
 	return cpu;
 }
 
@@ -51,30 +44,37 @@ void SCX_OP(host_enqueue, struct task_struct *p, __u64 enq_flags)
 {
 	struct task_ctx *t = task_ctx(p);
 	__u64 now = scx_bpf_now(), vtime;
+	__s32 cpu = scx_bpf_task_cpu(p), victim = -1;
+	bool bound = p->nr_cpus_allowed == 1 || p->migration_disabled;
+	struct cpu_ctx *c = cpu_ctx(cpu);
 	struct queue_ctx *q;
-	struct cpu_ctx *c;
-	__s32 cpu;
 
-	if (!t) {
+	if (!t || !c) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_min_ns, enq_flags);
 		return;
 	}
-	cpu = scx_bpf_task_cpu(p);
-	c = cpu_ctx(cpu);
-	t->llc = c ? c->llc : 0;
-	t->cpu = cpu;
-	q = queue_of(t->llc);
-
+	wait_end(t);
+	q = queue_of(c->llc);
 	t->pub.vtime = entrain_wake_vtime(t->pub.vtime, q->vtime, credit_ns, debt_ns);
 	vtime = t->pub.vtime;
 	if (t->front == 1) {
 		vtime = q->vtime - 2 * credit_ns;
 		COUNT(t, fronted, 1);
 	}
-	queue_task(p, t, vtime, enq_flags);
+	if (use_wake_preempt && (enq_flags & SCX_ENQ(WAKEUP))) {
+		victim = victim_for(p, t->pub.vcpu, vtime, cpu, now);
+		if (victim >= 0 && victim != cpu) {
+			cpu = victim;
+			c = cpu_ctx(cpu);
+			if (!c)
+				return;
+		}
+	}
+	wait_begin(t, c, cpu);
+	scx_insert_vtime(p, DSQ_CPU(cpu), slice_now(t, c), vtime, enq_flags);
 
 	/* Not through select_cpu (bound to one CPU, or put back): an idle CPU may still be there for it. */
-	if (p->nr_cpus_allowed == 1 || p->migration_disabled) {
+	if (bound) {
 		if (scx_bpf_test_and_clear_cpu_idle(cpu)) {
 			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 			return;
@@ -87,49 +87,67 @@ void SCX_OP(host_enqueue, struct task_struct *p, __u64 enq_flags)
 			return;
 		}
 	}
-	if (use_wake_preempt && (enq_flags & SCX_ENQ(WAKEUP)))
-		preempt_for(p, t, vtime, cpu, now);
+	if (victim >= 0) {
+		COUNT(t, preempts, 1);
+		scx_bpf_kick_cpu(victim, SCX_KICK_PREEMPT);
+	}
 }
 
 void SCX_OP(host_dispatch, __s32 cpu, struct task_struct *prev)
 {
 	struct cpu_ctx *c = cpu_ctx(cpu);
 	struct task_ctx *t = NULL;
-	__u64 now = scx_bpf_now(), first;
-	bool own_first, waits;
+	__u64 now = scx_bpf_now(), first = 0, clock = 0;
+	__s32 behind = -1;
+	bool waits, stays;
 
 	if (!c || take_next(c, cpu, now))
 		return;
 	/* The kernel keeps the one that ran when nothing is dispatched and it has a slice. */
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED))
 		t = task_ctx(prev);
-	waits = first_waiting(c, cpu, &first, &own_first);
-	if (waits) {
-		/* One that yielded makes way even where its clock is behind. */
-		bool ran = t && t->started && !t->yielded;
-
-		if (ran && entrain_before(running_vtime(c, now), first)) {
-			scx_bpf_task_set_slice(prev, slice_now(t, c->llc));
+	waits = first_of(c, cpu, &first);
+	/* One that yielded makes way even where its clock is behind. */
+	stays = t && t->started && !t->yielded;
+	if (stays)
+		clock = running_vtime(c, now);
+	if (waits || stays)
+		behind = behind_at(c, cpu, stays && (!waits || entrain_before(clock, first)) ? clock : first);
+	if (waits || behind >= 0) {
+		if (stays && behind < 0 && entrain_before(clock, first)) {
+			scx_bpf_task_set_slice(prev, slice_now(t, c));
 			return;
 		}
-		if (ran && t->pub.vcpu && may_stay(prev, t, c, cpu, now))
+		if (stays && t->pub.vcpu && may_stay(prev, t, c, cpu, now))
 			return;
-		if (take_first(c, cpu, first, own_first, now))
+		if (behind >= 0 && scx_bpf_dsq_move_to_local(DSQ_CPU(behind)))
+			return;
+		if (corun_skew_ns && take_sibling(cpu, first, now))
+			return;
+		if (waits && scx_bpf_dsq_move_to_local(DSQ_CPU(cpu)))
 			return;
 	}
-	if (!t && nr_llcs > 1 && take_elsewhere(c))
+	if (!t && fetch_any(c, cpu))
 		return;
 	if (t)
-		scx_bpf_task_set_slice(prev, slice_now(t, c->llc));
+		scx_bpf_task_set_slice(prev, slice_now(t, c));
 }
 
-/* A slice was measured out when the task began; whoever has come since must not wait for one that nobody waited for. */
+/*
+ * A slice was measured out when the task began; whoever has come since must not wait for one that nobody waited for.
+ * And who woke too early to take the CPU, takes it now.
+ */
 void SCX_OP(host_tick, struct task_struct *p)
 {
-	struct cpu_ctx *c = cpu_ctx(scx_bpf_task_cpu(p));
+	__s32 cpu = scx_bpf_task_cpu(p);
+	struct cpu_ctx *c = cpu_ctx(cpu);
+	__u64 now, first;
 
-	if (c && c->started && !c->granted &&
-	    entrain_sub(scx_bpf_now(), c->started) + TICK_EARLY_NS >= slice_for(c->llc))
+	if (!c || !c->started || c->granted || c->waiting <= 0)
+		return;
+	now = scx_bpf_now();
+	if (entrain_sub(now, c->started) + TICK_EARLY_NS >= slice_for(c) ||
+	    (first_of(c, cpu, &first) && takes_cpu(true, first, running_vtime(c, now), c, now)))
 		scx_bpf_task_set_slice(p, 0);
 }
 
@@ -152,8 +170,8 @@ void SCX_OP(host_quiescent, struct task_struct *p, __u64 deq_flags)
 	if (!t)
 		return;
 	cgroup_leave(&t->member);
+	wait_end(t);
 	t->waiting = 0;
-	t->place = PLACE_NONE;
 }
 
 void SCX_OP(host_running, struct task_struct *p)
@@ -167,15 +185,18 @@ void SCX_OP(host_running, struct task_struct *p)
 
 	if (!t || !c)
 		return;
+	wait_end(t);
 	if (t->waiting)
 		COUNT(t, waited, entrain_sub(now, t->waiting));
 	t->waiting = 0;
 	t->started = now;
-	t->place = PLACE_NONE;
 	t->boosted = 0;
 	t->yielded = 0;
 	t->front = t->front == 1 ? 2 : 0; /* 2: has been at the front, not again at once */
-	t->share = task_share(p, now);
+	if (!t->share_at || entrain_sub(now, t->share_at) > CGROUP_STALE_NS) {
+		t->share = task_share(p, now);
+		t->share_at = now;
+	}
 	COUNT(t, switches, 1);
 
 	c->vtime = t->pub.vtime;
@@ -187,10 +208,9 @@ void SCX_OP(host_running, struct task_struct *p)
 	q = queue_of(c->llc);
 	if (entrain_before(q->vtime, t->pub.vtime))
 		q->vtime = t->pub.vtime;
-	vm = vm_of(t);
+	vm = corun_skew_ns ? vm_of(t) : NULL;
 	if (vm)
 		__sync_fetch_and_add(&vm->running, 1);
-	scx_bpf_task_set_slice(p, slice_now(t, c->llc));
 }
 
 void SCX_OP(host_stopping, struct task_struct *p, bool runnable)
@@ -207,7 +227,7 @@ void SCX_OP(host_stopping, struct task_struct *p, bool runnable)
 	t->started = 0;
 	t->pub.vtime += entrain_charge_share(ran, t->share);
 	COUNT(t, ran, ran);
-	vm = vm_of(t);
+	vm = corun_skew_ns ? vm_of(t) : NULL;
 	if (vm)
 		__sync_fetch_and_add(&vm->running, -1);
 	if (c->granted) {
@@ -219,7 +239,8 @@ void SCX_OP(host_stopping, struct task_struct *p, bool runnable)
 	c->started = 0;
 	c->tgid = 0;
 
-	meet_vcpu(p, t);
+	if (runnable || !t->pub.vcpu)
+		meet_vcpu(p, t);
 	if (!runnable) {
 		t->level = ENTRAIN_CRITICAL_UNKNOWN;
 		t->front = 0;
@@ -270,17 +291,21 @@ __s32 SCX_OP(host_init_task, struct task_struct *p, struct scx_init_task_args *a
 void SCX_OP(host_enable, struct task_struct *p)
 {
 	struct task_ctx *t = task_ctx(p);
+	struct cpu_ctx *c;
 
-	if (t)
-		t->pub.vtime = queue_of(t->llc)->vtime;
+	c = cpu_ctx(scx_bpf_task_cpu(p));
+	if (t && c)
+		t->pub.vtime = queue_of(c->llc)->vtime;
 }
 
 void SCX_OP(host_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
 {
 	struct task_ctx *t = task_ctx(p);
 
-	if (t)
-		forget_vcpu(t);
+	if (!t)
+		return;
+	wait_end(t);
+	forget_vcpu(t);
 }
 
 __s32 SCX_OP_SLEEPABLE(host_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args)
@@ -310,7 +335,6 @@ __s32 SCX_OP_SLEEPABLE(host_init)
 
 	bpf_for (i, 0, SCHED_MAX_CPUS) {
 		struct recheck *r;
-		struct cpu_ctx *c;
 
 		if (i >= nr_cpus)
 			break;
@@ -322,16 +346,6 @@ __s32 SCX_OP_SLEEPABLE(host_init)
 			return -ENOMEM;
 		bpf_timer_init(&r->timer, &sched_rechecks, CLOCK_MONOTONIC);
 		bpf_timer_set_callback(&r->timer, recheck);
-		c = cpu_ctx(i);
-		if (c)
-			__sync_fetch_and_add(&queue_of(c->llc)->cpus, 1);
-	}
-	bpf_for (i, 0, 64) {
-		if (i >= nr_llcs)
-			break;
-		error = scx_bpf_create_dsq(DSQ_LLC(i), NUMA_NO_NODE);
-		if (error)
-			return error;
 	}
 	return 0;
 }

@@ -90,47 +90,56 @@ static __always_inline bool may_stay(struct task_struct *prev, struct task_ctx *
 	return true;
 }
 
-/* A task that woke takes the CPU whose task is furthest ahead of it, if that is far enough. */
-static __always_inline void preempt_for(struct task_struct *p, struct task_ctx *t, __u64 vtime, __s32 home, __u64 now)
+/* Whether one that waits, with clock `vtime`, takes the CPU from the task that runs there. */
+static __always_inline bool takes_cpu(bool vcpu, __u64 vtime, __u64 running, const struct cpu_ctx *c, __u64 now)
 {
-	struct entrain_preempt_limits limits = {.granularity = granularity_ns, .min_run = min_run_ns};
-	struct entrain_preempt_in in = {.vtime = vtime};
-	struct cpu_ctx *c;
+	struct entrain_preempt_limits limits = {
+		.granularity = granularity_ns,
+		.min_run = vcpu && c->tgid ? min_run_vcpu_ns : min_run_ns,
+	};
+	struct entrain_preempt_in in = {
+		.vtime = vtime,
+		.victim_vtime = running,
+		.victim_ran = entrain_sub(now, c->started),
+	};
+
+	return entrain_preempt(&in, &limits) != ENTRAIN_PREEMPT_NO;
+}
+
+/*
+ * The CPU that a task that woke takes: the one whose task's clock is furthest ahead of it, if that is far enough;
+ * another one than its own only when the difference is worth the move. -1: none, it waits at home.
+ */
+static __always_inline __s32 victim_for(struct task_struct *p, bool vcpu, __u64 vtime, __s32 home, __u64 now)
+{
 	__u64 best = 0;
 	__s32 victim = -1;
 	__u32 i;
 
 	bpf_for (i, 0, VICTIM_SCAN) {
 		__u32 cpu = home + i;
-		__u64 score;
+		struct cpu_ctx *c;
+		__u64 running, score;
 
 		if (i >= nr_cpus)
 			break;
 		if (cpu >= nr_cpus)
 			cpu -= nr_cpus;
-		if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
-			continue;
 		c = cpu_ctx(cpu);
 		/* One that stays by an extension has been asked already. */
-		if (!c || !c->started || c->granted)
+		if (!c || !c->started || c->granted || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 			continue;
-		score = entrain_victim_score(vtime, running_vtime(c, now));
+		running = running_vtime(c, now);
+		if (!takes_cpu(vcpu, vtime, running, c, now))
+			continue;
+		score = entrain_victim_score(vtime, running);
+		score = i ? entrain_sub(score, migrate_ns) : score;
 		if (score > best) {
 			best = score;
 			victim = cpu;
 		}
 	}
-	if (victim < 0)
-		return;
-	c = cpu_ctx(victim);
-	if (!c)
-		return;
-	in.victim_vtime = running_vtime(c, now);
-	in.victim_ran = entrain_sub(now, c->started);
-	if (entrain_preempt(&in, &limits) == ENTRAIN_PREEMPT_NO)
-		return;
-	COUNT(t, preempts, 1);
-	scx_bpf_kick_cpu(victim, SCX_KICK_PREEMPT);
+	return victim;
 }
 
 #endif /* ENTRAIN_SCHED_PREEMPT_H */

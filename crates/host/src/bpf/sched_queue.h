@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The queues: where a task waits, in which order, and which one a CPU takes next. */
+/*
+ * The queues: where a task waits, in which order, and which one a CPU takes next. Each CPU has one, ordered by the
+ * tasks' clocks: a vCPU comes back to the CPU that holds its TLB, caches and timers. What keeps CPUs fair to each other
+ * is that one fetches a task from another's queue when it idles, or when that task has fallen far behind.
+ */
 #ifndef ENTRAIN_SCHED_QUEUE_H
 #define ENTRAIN_SCHED_QUEUE_H
 
@@ -9,65 +13,78 @@
 /* Candidates looked at for co-running. Bounds the work per dispatch whatever the number of VMs. */
 #define CORUN_SCAN 6
 
+/* CPUs whose queues one dispatch looks at for a task that has fallen behind; the next dispatch goes on from there. */
+#define FETCH_SCAN 2
+
 /* A directed yield that nobody has followed for so long is forgotten: the lock has moved on. */
 #define NEXT_STALE_NS (2 * ENTRAIN_MSEC)
 
 /* The slice that a queue as long as this one leaves. */
-static __always_inline __u64 slice_for(__u32 llc)
+static __always_inline __u64 slice_for(const struct cpu_ctx *c)
 {
-	struct queue_ctx *q = queue_of(llc);
 	struct entrain_slice_in in = {
 		.period = period_ns,
 		.floor = slice_min_ns,
 		.ceiling = slice_max_ns,
-		.cpus = q->cpus,
+		.cpus = 1,
+		.waiting = c->waiting > 0 ? c->waiting : 0,
 	};
-	__s32 waiting = scx_bpf_dsq_nr_queued(DSQ_LLC(llc));
 
-	in.waiting = waiting > 0 ? waiting : 0;
 	return entrain_slice(&in);
 }
 
 /* The slice of a task that begins now, less what it owes. */
-static __always_inline __u64 slice_now(struct task_ctx *t, __u32 llc)
+static __always_inline __u64 slice_now(struct task_ctx *t, const struct cpu_ctx *c)
 {
-	__u64 owed = t->extend.debt;
-	__u64 slice = entrain_extend_repay(&t->extend, slice_for(llc), slice_min_ns);
+	__u64 owed = t->extend.debt, slice = slice_for(c);
 
+	if (!owed) {
+		t->extend.used = 0;
+		return slice;
+	}
+	slice = entrain_extend_repay(&t->extend, slice, slice_min_ns);
 	if (owed > t->extend.debt)
 		COUNT(t, repaid_ns, owed - t->extend.debt);
 	return slice;
 }
 
-/* Puts a task into the queue that it may be served from: its LLC's, or its CPU's where it is bound to one. */
-static __always_inline void queue_task(struct task_struct *p, struct task_ctx *t, __u64 vtime, __u64 enq_flags)
+/* A task waits in a CPU's queue from here on: both are called with the run-queue lock of the task held. */
+static __always_inline void wait_begin(struct task_ctx *t, struct cpu_ctx *c, __u32 cpu)
 {
-	__u64 dsq;
+	t->cpu = cpu;
+	t->queued = 1;
+	__sync_fetch_and_add(&c->waiting, 1);
+	__sync_fetch_and_add(&queue_of(c->llc)->waiting, 1);
+}
 
-	if (p->nr_cpus_allowed == 1) {
-		t->place = PLACE_CPU;
-		dsq = DSQ_CPU(t->cpu);
-	} else {
-		t->place = PLACE_LLC;
-		dsq = DSQ_LLC(t->llc);
-	}
-	scx_insert_vtime(p, dsq, slice_min_ns, vtime, enq_flags);
+static __always_inline void wait_end(struct task_ctx *t)
+{
+	struct cpu_ctx *c;
+
+	if (!t->queued)
+		return;
+	t->queued = 0;
+	c = cpu_ctx(t->cpu);
+	if (!c)
+		return;
+	__sync_fetch_and_add(&c->waiting, -1);
+	__sync_fetch_and_add(&queue_of(c->llc)->waiting, -1);
 }
 
 /* Moves a certain waiting task to this CPU, if it still waits and may run here. Only from ops.dispatch. */
 static __always_inline bool take_task(struct task_struct *p, struct task_ctx *t, __s32 cpu)
 {
-	__u64 dsq = t->place == PLACE_CPU ? DSQ_CPU(t->cpu) : DSQ_LLC(t->llc);
 	struct bpf_iter_scx_dsq it;
 	bool moved = false;
 
-	if (t->place != PLACE_LLC && t->place != PLACE_CPU)
+	if (!t->queued)
 		return false;
 	/*
 	 * The iterator comes first: whoever changes the affinity afterwards must take the task off the queue and put it
 	 * back, and the kernel moves only what was queued before the iterator began.
 	 */
-	if (!bpf_iter_scx_dsq_new(&it, dsq, 0) && !p->migration_disabled && bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+	if (!bpf_iter_scx_dsq_new(&it, DSQ_CPU(t->cpu), 0) && !p->migration_disabled &&
+	    bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 		moved = scx_bpf_dsq_move(&it, p, SCX_DSQ_LOCAL, 0);
 	bpf_iter_scx_dsq_destroy(&it);
 	return moved;
@@ -95,13 +112,13 @@ static __always_inline bool take_next(struct cpu_ctx *c, __s32 cpu, __u64 now)
 	return false;
 }
 
-/* Looks near the head of an LLC's queue for a vCPU whose sibling runs now and depends on it. */
-static __always_inline bool take_sibling(struct cpu_ctx *c, __s32 cpu, __u64 first_vtime, __u64 now)
+/* Looks near the head of a CPU's queue for a vCPU whose sibling runs now and depends on it. */
+static __always_inline bool take_sibling(__s32 cpu, __u64 first_vtime, __u64 now)
 {
 	struct task_struct *p;
 	int seen = 0;
 
-	bpf_for_each (scx_dsq, p, DSQ_LLC(c->llc), 0) {
+	bpf_for_each (scx_dsq, p, DSQ_CPU(cpu), 0) {
 		struct entrain_corun_in in = {.first_vtime = first_vtime};
 		struct task_ctx *t = task_ctx(p);
 		struct vm_ctx *vm;
@@ -128,43 +145,63 @@ static __always_inline bool take_sibling(struct cpu_ctx *c, __s32 cpu, __u64 fir
 	return false;
 }
 
-/* The clock of the first who waits for this CPU, in its own queue or its LLC's. Returns whether anybody waits. */
-static __always_inline bool first_waiting(struct cpu_ctx *c, __s32 cpu, __u64 *vtime, bool *own_first)
+/* The clock of the first who waits in a CPU's queue. Returns whether anybody does. */
+static __always_inline bool first_of(const struct cpu_ctx *c, __u32 cpu, __u64 *vtime)
 {
-	struct task_struct *shared = scx_bpf_dsq_peek(DSQ_LLC(c->llc));
-	struct task_struct *own = scx_bpf_dsq_peek(DSQ_CPU(cpu));
+	struct task_struct *p = c->waiting > 0 ? scx_bpf_dsq_peek(DSQ_CPU(cpu)) : NULL;
 
-	*vtime = 0;
-	*own_first = false;
-	if (shared)
-		*vtime = shared->scx.dsq_vtime;
-	if (own && (!shared || entrain_before(own->scx.dsq_vtime, *vtime))) {
-		*vtime = own->scx.dsq_vtime;
-		*own_first = true;
-	}
-	return shared || own;
+	if (!p)
+		return false;
+	*vtime = p->scx.dsq_vtime;
+	return true;
 }
 
-/* Takes the first; the two queues are ordered by the same clock. */
-static __always_inline bool take_first(struct cpu_ctx *c, __s32 cpu, __u64 vtime, bool own_first, __u64 now)
-{
-	if (corun_skew_ns && take_sibling(c, cpu, vtime, now))
-		return true;
-	if (own_first)
-		return scx_bpf_dsq_move_to_local(DSQ_CPU(cpu)) || scx_bpf_dsq_move_to_local(DSQ_LLC(c->llc));
-	return scx_bpf_dsq_move_to_local(DSQ_LLC(c->llc)) || scx_bpf_dsq_move_to_local(DSQ_CPU(cpu));
-}
-
-/* Nothing here: another LLC's queue, so that no CPU idles while a task waits. Starts at the next LLC, in a ring. */
-static __always_inline bool take_elsewhere(struct cpu_ctx *c)
+/*
+ * Another CPU of the LLC whose first task has fallen behind all that this CPU could run: `ours` is the clock of the
+ * best of them. -1: none. Looks at a few queues, in turn.
+ */
+static __always_inline __s32 behind_at(struct cpu_ctx *c, __s32 cpu, __u64 ours)
 {
 	__u32 i;
 
-	bpf_for (i, 1, 64) {
-		if (i >= nr_llcs)
+	if (queue_of(c->llc)->waiting <= c->waiting)
+		return -1;
+	bpf_for (i, 0, FETCH_SCAN) {
+		__u32 other = c->probe + 1 < nr_cpus ? c->probe + 1 : 0;
+		struct cpu_ctx *o = cpu_ctx(other);
+		__u64 theirs;
+
+		c->probe = other;
+		if (o && other != cpu && o->llc == c->llc && first_of(o, other, &theirs) &&
+		    entrain_fetch(theirs, ours, migrate_ns))
+			return other;
+	}
+	return -1;
+}
+
+/* Nothing to run here: a task of another CPU of the LLC, then of any, so that no CPU idles while a task waits. */
+static __always_inline bool fetch_any(struct cpu_ctx *c, __s32 cpu)
+{
+	__u32 near, i;
+
+	bpf_for (near, 0, 2) {
+		if (near == 0 && queue_of(c->llc)->waiting <= 0)
+			continue;
+		if (near == 1 && nr_llcs == 1)
 			break;
-		if (scx_bpf_dsq_move_to_local(DSQ_LLC((c->llc + i) % nr_llcs)))
-			return true;
+		bpf_for (i, 1, SCHED_MAX_CPUS) {
+			__u32 other = cpu + i;
+			struct cpu_ctx *o;
+
+			if (i >= nr_cpus)
+				break;
+			if (other >= nr_cpus)
+				other -= nr_cpus;
+			o = cpu_ctx(other);
+			if (o && o->waiting > 0 && (o->llc == c->llc) == !near &&
+			    scx_bpf_dsq_move_to_local(DSQ_CPU(other)))
+				return true;
+		}
 	}
 	return false;
 }

@@ -31,6 +31,11 @@ const volatile __u64 debt_ns = 100 * ENTRAIN_MSEC;
 /* Wake-up preemption: virtual time that a victim must be ahead, and how long it has stayed at least. */
 const volatile __u64 granularity_ns = 1 * ENTRAIN_MSEC;
 const volatile __u64 min_run_ns = 200 * ENTRAIN_USEC;
+/*
+ * The same where one vCPU wakes and another would have to go: most of them halt again within this time, and taking the
+ * CPU from one costs an exit, two switches and the rest of its work. EEVDF protects what runs for a slice of 2.8 ms.
+ */
+const volatile __u64 min_run_vcpu_ns = 1500 * ENTRAIN_USEC;
 /* Critical sections: look again after, at most per event, bucket, refill per million (extend.h). */
 const volatile __u64 extend_step_ns = 100 * ENTRAIN_USEC;
 const volatile __u64 extend_event_ns = 1 * ENTRAIN_MSEC;
@@ -39,6 +44,9 @@ const volatile __u64 extend_rate_ppm = 50000;
 /* Directed yields: a boost is pending for so long, and the target's clock may be so far ahead. */
 const volatile __u64 yield_again_ns = 1 * ENTRAIN_MSEC;
 const volatile __u64 yield_ahead_ns = 40 * ENTRAIN_MSEC;
+/* Virtual time that a task of another CPU must be behind to be taken from its queue: less is fairer from moment to
+ * moment, more keeps vCPUs where their caches, TLB and timers are. */
+const volatile __u64 migrate_ns = 6 * ENTRAIN_MSEC;
 /* Co-scheduling: how far out of turn a sibling may be taken, and how long dependence is remembered; 0 = off. */
 const volatile __u64 corun_skew_ns = 0;
 const volatile __u64 corun_memory_ns = 20 * ENTRAIN_MSEC;
@@ -52,16 +60,7 @@ const volatile bool use_wake_preempt = true;
 const volatile __u32 nr_cpus = 1;
 const volatile __u32 nr_llcs = 1;
 
-#define DSQ_LLC(llc) (0x1000ULL + (llc))
 #define DSQ_CPU(cpu) (0x10000ULL + (cpu))
-
-/* Why a task is where it is. */
-enum task_place {
-	PLACE_NONE = 0,
-	PLACE_LLC = 1,	 /* in an LLC's queue */
-	PLACE_CPU = 2,	 /* in a CPU's queue */
-	PLACE_LOCAL = 3, /* handed to a CPU */
-};
 
 struct task_ctx {
 	struct sched_public pub; /* first: the daemon reads it */
@@ -71,13 +70,13 @@ struct task_ctx {
 	__u64 kvm_vcpu;		 /* struct kvm_vcpu, while it is inside KVM_RUN; only for probes */
 	struct entrain_extend_state extend;
 	struct cgroup_member member;
-	__u32 llc;
-	__u32 cpu;     /* PLACE_CPU: whose */
-	__u32 place;   /* enum task_place */
-	__u32 level;   /* enum entrain_critical when it was last taken off a CPU */
-	__u32 front;   /* 1: preempted inside a section, goes first, once */
-	__u32 share;   /* what it was charged by last, 1/1024 of a weight */
-	__u32 yielded; /* 1: it gave up the CPU itself, so it has no claim to stay or to the front */
+	__u64 share_at; /* when `share` was worked out; 0 = never */
+	__u32 cpu;	/* queued: whose queue */
+	__u32 queued;	/* 1: waits in a CPU's queue and is counted there */
+	__u32 level;	/* enum entrain_critical when it was last taken off a CPU */
+	__u32 front;	/* 1: preempted inside a section, goes first, once */
+	__u32 share;	/* what it was charged by last, 1/1024 of a weight */
+	__u32 yielded;	/* 1: it gave up the CPU itself, so it has no claim to stay or to the front */
 };
 
 struct {
@@ -97,8 +96,10 @@ struct cpu_ctx {
 	__u32 share;
 	__s32 tgid; /* of the running vCPU, 0 = not a vCPU */
 	__u32 llc;
-	__u32 leave; /* 1: the extension is over, do not ask again */
-	__u64 pad[8];
+	__u32 leave;   /* 1: the extension is over, do not ask again */
+	__s32 waiting; /* tasks in its queue */
+	__u32 probe;   /* the other CPU whose queue was looked at last */
+	__u64 pad[7];
 };
 
 struct {
@@ -142,10 +143,10 @@ struct {
 	__type(value, struct sched_stats);
 } sched_total SEC(".maps");
 
-/* Virtual time of each LLC's queue: the furthest clock that was ever put on a CPU. */
+/* What the CPUs of an LLC share: virtual time, the furthest clock that was ever put on one of them. */
 struct queue_ctx {
 	__u64 vtime;
-	__u32 cpus;
+	__s32 waiting; /* tasks in the queues of its CPUs */
 	__u32 pad;
 	__u64 pad2[6];
 };

@@ -15,22 +15,22 @@ static __always_inline bool yield_directed(struct task_struct *from, struct task
 	__u64 now = scx_bpf_now();
 	__s32 cpu = scx_bpf_task_cpu(from);
 	struct task_ctx *t = task_ctx(to);
-	struct cpu_ctx *c = cpu_ctx(cpu);
+	struct cpu_ctx *c = cpu_ctx(cpu), *home = t ? cpu_ctx(t->cpu) : NULL;
 	struct vm_ctx *vm;
 
-	if (!t || !c)
+	if (!t || !c || !home)
 		return false;
 	vm = vm_of(f);
 	if (vm)
 		vm->depends = now;
 
 	in.sibling = from->tgid == to->tgid;
-	in.waiting = t->waiting && (t->place == PLACE_LLC || t->place == PLACE_CPU);
+	in.waiting = t->waiting && t->queued;
 	in.allowed = !to->migration_disabled && bpf_cpumask_test_cpu(cpu, to->cpus_ptr);
 	in.level = t->level;
 	in.boosted = t->boosted ? entrain_sub(now, t->boosted) : ~0ULL;
 	in.vtime = t->pub.vtime;
-	in.queue = queue_of(t->llc)->vtime;
+	in.queue = queue_of(home->llc)->vtime;
 	verdict = entrain_yield(&in, &limits);
 	COUNT(t, yields[verdict & 7], 1);
 	if (verdict != ENTRAIN_YIELD_HONOURED)
