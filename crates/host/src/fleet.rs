@@ -208,7 +208,7 @@ impl Fleet {
             return Ok(());
         }
         self.programs.tick_pages(self.vcpu_numbers.end())?;
-        let pcpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+        let pcpus = crate::classes::pcpus();
         let now = monotonic_ns();
         let claims: Vec<Claim> = self
             .vms
