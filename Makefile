@@ -9,7 +9,7 @@ PREFIX    ?= /usr/local
 BPF_C     := $(shell git ls-files -co --exclude-standard 'crates/*.bpf.c' 'crates/*.h')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain build lab test lint unit lab-test package package-test install uninstall clean
+.PHONY: fuzz-build help setup toolchain build lab test lint unit fuzz-short fuzz fuzz-merge audit complexity lab-test package package-test install uninstall clean
 
 help: ## this list
 	@echo "Entrain: host and guest schedulers in step, on stock kernels. Targets:"
@@ -29,7 +29,7 @@ build: toolchain ## build target/release/entrain and what the lab's machines run
 lab: build ## boot a KVM host with guests and show what overcommit costs them, stock and with Entrain
 	target/release/entrain lab run overcommit --quick --html target/overcommit.html --json target/overcommit.json
 
-test: lint unit lab-test ## formatting, lints, unit and property tests, nested lab tests
+test: lint unit fuzz-short lab-test ## formatting, lints, unit and property tests, some fuzzing, nested lab tests
 
 lint: toolchain
 	$(RUN) cargo fmt --check
@@ -38,6 +38,27 @@ lint: toolchain
 
 unit: toolchain
 	$(RUN) cargo test --locked --workspace
+
+fuzz-build: toolchain
+	$(RUN) scripts/fuzz/fuzz.sh build
+
+# Some seconds each, several at a time; the kept corpus is replayed by `unit` as well.
+fuzz-short: fuzz-build
+	FUZZ_SECONDS=$${FUZZ_SECONDS:-5} scripts/fuzz/fuzz.sh run
+
+fuzz: fuzz-build ## fuzz every parser of foreign bytes, FUZZ_SECONDS=60 each, at most FUZZ_TOTAL=240 in all
+	scripts/fuzz/fuzz.sh run
+
+fuzz-merge: fuzz-build ## take what fuzzing found into the kept corpus
+	scripts/fuzz/fuzz.sh merge
+
+audit: toolchain ## licences, sources and known vulnerabilities of the dependencies (builds cargo-deny once)
+	$(RUN) scripts/audit.sh
+
+complexity: build ## renew crates/host/complexity.json: the verifier's work with each program, in the lab's host machine
+	target/release/entrain lab shell --arch aarch64 --guests 0 -- entrain host --complexity renew >target/complexity.json
+	grep -q host_dispatch target/complexity.json
+	cp target/complexity.json crates/host/complexity.json
 
 lab-test: build
 	target/release/entrain lab run smoke --json target/smoke.json

@@ -10,7 +10,17 @@ fn main() {
         .filter(|path| path.extension().is_some_and(|extension| extension == "c"))
         .collect();
     sources.sort();
-    cc::Build::new()
+    println!("cargo:rerun-if-env-changed=ENTRAIN_FUZZ");
+    let mut build = cc::Build::new();
+    if std::env::var_os("ENTRAIN_FUZZ").is_some() {
+        // For scripts/fuzz.sh: coverage as libFuzzer reads it, and a trap where the C is undefined.
+        build
+            .compiler("clang-19")
+            .flag("-fsanitize-coverage=inline-8bit-counters,pc-table,trace-cmp")
+            .flag("-fsanitize=undefined")
+            .flag("-fsanitize-trap=undefined");
+    }
+    build
         .files(sources)
         .include("include")
         .include("../channel/include")

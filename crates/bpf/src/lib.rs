@@ -5,10 +5,12 @@ mod btf;
 mod error;
 mod features;
 mod log;
+mod mirror;
 mod view;
 
 pub use btf::BtfNames;
 pub use error::{Error, Step};
 pub use features::{Features, Lockdown};
 pub use log::quiet;
+pub use mirror::{Mirror, bytes_of, bytes_of_mut, difference, from_bytes};
 pub use view::ArrayView;

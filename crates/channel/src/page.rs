@@ -284,6 +284,16 @@ impl Page {
         unsafe { Box::new(std::mem::zeroed()) }
     }
 
+    /// A copy of bytes that were read from a page elsewhere.
+    pub fn copied(bytes: &[u8; PAGE_SIZE]) -> Box<Page> {
+        let page = Self::zeroed();
+        // SAFETY: the page is ours alone, has this size, and any bytes are a Page.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), std::ptr::from_ref(&*page).cast_mut().cast(), PAGE_SIZE)
+        };
+        page
+    }
+
     /// The page at `address`.
     ///
     /// # Safety

@@ -1,14 +1,13 @@
 //! The host's scheduler alone, without the daemon: for work on the scheduler itself.
 //!
 //! `schedule [NAME=VALUE]…` loads it with these tunables, prints a line of JSON per second with the host's counters,
-//! and ends on SIGTERM, SIGINT or when the kernel ends the scheduler. `schedule --complexity FILE` only loads it, compares
-//! the verifier's work with the baseline in that file, and fails when a program grew.
+//! and ends on SIGTERM, SIGINT or when the kernel ends the scheduler.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use entrain_host::schedule::{Complexity, Options, Scheduler, complexity};
+use entrain_host::schedule::{Options, Scheduler};
 
 fn main() -> anyhow::Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
@@ -16,14 +15,6 @@ fn main() -> anyhow::Result<()> {
         signal_hook::flag::register(signal, stop.clone())?;
     }
     let args: Vec<String> = std::env::args().skip(1).collect();
-    if let [flag, file] = &args[..]
-        && flag == "--complexity"
-    {
-        let baseline: Vec<Complexity> = serde_json::from_str(&std::fs::read_to_string(file)?)?;
-        let told = complexity::compare(&Scheduler::start(&Options::default())?.complexity(), &baseline);
-        anyhow::ensure!(told.is_empty(), "{}", told.join("\n"));
-        return Ok(());
-    }
     let tune = args.iter();
     let tune = tune.filter_map(|arg| arg.split_once('=').map(|(n, v)| (n.to_owned(), v.to_owned()))).collect();
     let scheduler = Scheduler::start(&Options { tune, ..Options::default() })?;

@@ -8,8 +8,12 @@ const DEPTH: u32 = 8;
 
 /// The cgroup of a process, with a slash in front.
 pub(crate) fn cgroup_of(proc: &Path, pid: i32) -> Option<String> {
-    let text = fs::read_to_string(proc.join(format!("{pid}/cgroup"))).ok()?;
-    Some(text.lines().find_map(|line| line.strip_prefix("0::"))?.to_owned())
+    Some(path_in(&fs::read_to_string(proc.join(format!("{pid}/cgroup"))).ok()?)?.to_owned())
+}
+
+/// The path in the text of `/proc/PID/cgroup`.
+pub(crate) fn path_in(text: &str) -> Option<&str> {
+    text.lines().find_map(|line| line.strip_prefix("0::"))
 }
 
 /// The highest cgroup from `cgroup` on upwards that holds process `pid` alone and has a weight: libvirt's scope of the VM,

@@ -1,16 +1,18 @@
 //! The subcommand `entrain host`.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use entrain_bpf::Features;
 use entrain_channel::page::feature;
 
 use crate::classes::Classes;
 use crate::daemon::{ObserveOnly, Options, run as run_daemon};
-use crate::metrics;
+use crate::programs::Programs;
 use crate::schedule::{self, companion::Schedule};
+use crate::{cpus, metrics};
 
 /// Where the lock and the status socket are.
 pub(crate) const RUN_DIR: &str = "/run/entrain";
@@ -22,6 +24,15 @@ pub enum Mode {
     Observe,
     /// The same, and schedules the host (sched_ext): all its ordinary tasks, with regard to what its vCPUs are doing
     Schedule,
+}
+
+/// What to do with the verifier's figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Complexity {
+    /// Compare with the stored baseline
+    Compare,
+    /// Print the baseline anew, with this machine's figures
+    Renew,
 }
 
 /// Finds this host's VMs, pairs with their guests and publishes to them.
@@ -45,6 +56,9 @@ pub struct HostArgs {
     /// Take part in the self-test of the channel (experiments `channel` and `lifecycle`)
     #[arg(long, hide = true)]
     pub selftest: bool,
+    /// Load the BPF programs, tell how much work the verifier had with them, and end
+    #[arg(long, hide = true, value_enum)]
+    pub complexity: Option<Complexity>,
     /// Mode `schedule`: set a tunable, for measurement (NAME=VALUE; crates/host/src/bpf/sched_state.h lists them)
     #[arg(long, hide = true, value_parser = tunable, value_name = "NAME=VALUE")]
     pub tune: Vec<(String, String)>,
@@ -55,10 +69,26 @@ fn tunable(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
+/// The verifier's work for all programs of the host.
+fn complexity(task: Complexity) -> anyhow::Result<String> {
+    let features = Features::probe();
+    entrain_bpf::quiet();
+    let mut now = schedule::measure()?;
+    now.extend(Programs::load(&features, cpus::read(Path::new("/sys")).len() as u32, 0)?.complexity());
+    Ok(match task {
+        Complexity::Compare => schedule::complexity::report(&now)?,
+        Complexity::Renew => schedule::complexity::renewed(now)?,
+    })
+}
+
 /// Runs the daemon until a signal ends it.
 pub fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
     if let Some(file) = args.config.as_ref().filter(|_| args.check_config) {
         print!("{}", Classes::load(file)?.summary());
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(task) = args.complexity {
+        print!("{}", complexity(task)?);
         return Ok(ExitCode::SUCCESS);
     }
     let options =

@@ -20,14 +20,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 use tracing::{info, warn};
 
-use crate::classes::Classes;
-use crate::classes::apply::Weights;
+use crate::classes::apply::{Running, Weights};
+use crate::classes::{Classes, pcpus};
 use crate::figures::Figures;
 use crate::fleet::Fleet;
 use crate::interface::{EVENT_DOORBELL, EVENT_IDLE, Event, from_bytes};
 use crate::programs::Programs;
 use crate::status::{Answer, Asker, Status, Work, serve};
-use crate::{cpus, metrics, notify, snapshot};
+use crate::{cpus, metrics, notify, privilege, snapshot};
 
 /// Heartbeat of the host in the page (`ENTRAIN_HOST_BEAT_NS`).
 const TICK: Duration = Duration::from_millis(100);
@@ -68,7 +68,7 @@ pub enum HostError {
     },
     /// The configuration.
     #[error(transparent)]
-    Config(#[from] crate::classes::ConfigError),
+    Config(#[from] entrain_config::ConfigError),
     /// The scheduler.
     #[error(transparent)]
     Schedule(#[from] crate::schedule::ScheduleError),
@@ -98,6 +98,10 @@ pub(crate) trait Companion {
     /// What the mode alone knows, for the status.
     fn figures(&self) -> Figures {
         Figures::default()
+    }
+    /// What the classes of the VMs that run say to the scheduler, by the VMM's process; after each look for VMs.
+    fn classes(&mut self, _vms: &[(i32, crate::classes::Schedule)]) -> Result<(), HostError> {
+        Ok(())
     }
     /// Every 100 ms. An error ends the daemon.
     fn tick(&mut self) -> Result<(), HostError>;
@@ -157,6 +161,9 @@ pub(crate) fn run(
     let fleet = Rc::new(RefCell::new(Fleet::new(programs, PathBuf::from("/proc"))));
     let (soon, idled) = (Rc::new(RefCell::new(true)), Rc::new(Cell::new(false)));
     let ring = ring(&fleet, &soon, &idled)?;
+    // All is loaded and attached: from here on file descriptors are enough.
+    let left = privilege::drop_after_loading().map_err(system("cannot give up capabilities"))?;
+    info!("kept of all capabilities: {left:?}");
     let mut daemon = Daemon {
         fleet: fleet.clone(),
         features,
@@ -293,7 +300,7 @@ impl Daemon {
             }
             if now >= next_discovery || seen.soon.replace(false) {
                 notify::notify("WATCHDOG=1");
-                self.discover()?;
+                self.discover(companion)?;
                 next_discovery = Instant::now() + DISCOVERY;
             }
             if now >= next_share {
@@ -317,19 +324,25 @@ impl Daemon {
         Ok(())
     }
 
-    fn discover(&mut self) -> Result<(), HostError> {
+    fn discover(&mut self, companion: &mut dyn Companion) -> Result<(), HostError> {
         let start = Instant::now();
         let mut fleet = self.fleet.borrow_mut();
         if let Err(error) = fleet.discover() {
             // Out of memory and the like: the VMs that are known go on, and the next pass is a second away.
             warn!("cannot look for VMs now: {error}");
         }
-        let vms: Vec<_> = fleet.vms.values().map(|vm| (vm.name.clone(), vm.found.tgid)).collect();
+        let running = fleet.vms.values();
+        let vms: Vec<Running> = running
+            .map(|vm| Running { name: vm.name.clone(), pid: vm.found.tgid, vcpus: vm.vcpus.len() as u32 })
+            .collect();
         let proc = fleet.proc.clone();
-        let classes = self.weights.apply(self.classes.as_ref(), &proc, Path::new("/sys/fs/cgroup"), &vms);
-        for (vm, class) in fleet.vms.values_mut().zip(classes) {
-            vm.class = class;
+        let given = self.weights.apply(self.classes.as_ref(), &proc, Path::new("/sys/fs/cgroup"), pcpus(), &vms);
+        let mut schedule = Vec::new();
+        for (vm, given) in fleet.vms.values_mut().zip(given) {
+            schedule.extend(given.as_ref().map(|given| (vm.found.tgid, given.schedule)));
+            vm.class = given.map(|given| given.class);
         }
+        companion.classes(&schedule)?;
         set_cpus(&fleet.programs, self.features.freq_scale);
         drop(fleet);
         self.work.discoveries += 1;

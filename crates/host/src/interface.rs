@@ -1,30 +1,15 @@
 //! What the BPF programs and the daemon exchange: the mirror of `bpf/interface.h` (and of the pairing in
 //! `bpf/channel.h`), compared with the BPF objects' type information by the test below.
 
+use entrain_bpf::mirror;
+pub(crate) use entrain_bpf::{Mirror, bytes_of, bytes_of_mut, from_bytes};
+
 /// vCPUs that one host can hold.
 pub(crate) const HOST_VCPUS: usize = 4096;
 /// VMs that one host can hold.
 pub(crate) const HOST_VMS: usize = 1024;
 /// Memory slots of a VM that BPF knows, the biggest ones.
 pub(crate) const VM_SLOTS: usize = 8;
-
-/// Declares a `repr(C)` mirror of which every bit pattern is a value.
-macro_rules! mirror {
-    ($(#[$doc:meta])* $name:ident = $c:literal { $($(#[$field_doc:meta])* $field:ident: $type:ty,)+ }) => {
-        $(#[$doc])*
-        #[repr(C)]
-        #[derive(Clone, Copy, Debug, Default)]
-        pub(crate) struct $name { $($(#[$field_doc])* pub(crate) $field: $type,)+ }
-
-        #[cfg(test)]
-        impl $name {
-            const C: &'static str = $c;
-            fn fields() -> Vec<(&'static str, usize)> {
-                vec![$((stringify!($field), std::mem::offset_of!($name, $field)),)+]
-            }
-        }
-    };
-}
 
 mirror! {
     /// One vCPU; see the C declaration for who writes what.
@@ -219,55 +204,17 @@ mirror! {
     }
 }
 
-/// The bytes of a mirror, for the kernel.
-pub(crate) fn bytes_of<T: Copy>(value: &T) -> &[u8] {
-    // SAFETY: the mirrors have no padding (the test compares their sizes with the sum of C's), so every byte is set.
-    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
-}
-
-/// The bytes of a mirror, for the kernel to change.
-pub(crate) fn bytes_of_mut<T: Copy>(value: &mut T) -> &mut [u8] {
-    // SAFETY: as `bytes_of`, and every bit pattern is a value of a mirror.
-    unsafe { std::slice::from_raw_parts_mut(std::ptr::from_mut(value).cast(), size_of::<T>()) }
-}
-
-/// A mirror out of bytes from the kernel; `None` when they are too few.
-pub(crate) fn from_bytes<T: Copy>(bytes: &[u8]) -> Option<T> {
-    // SAFETY: the length is checked, the read is unaligned, and every bit pattern is a value of a mirror.
-    (bytes.len() >= size_of::<T>()).then(|| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use libbpf_rs::AsRawLibbpf;
-    use libbpf_rs::btf::types::{MemberAttr, Struct};
-    use libbpf_rs::btf::{Btf, HasSize};
+    use entrain_bpf::difference;
     use libbpf_rs::skel::{OpenSkel, SkelBuilder};
     use std::mem::MaybeUninit;
-
-    /// Offsets and size of a struct as the BPF object has it.
-    fn from_object(btf: &Btf<'_>, name: &str) -> (Vec<(String, usize)>, usize) {
-        let found = btf.type_by_name::<Struct<'_>>(name).unwrap_or_else(|| panic!("no struct {name} in the object"));
-        let fields = found.iter().map(|member| {
-            let MemberAttr::Normal { offset } = member.attr else { panic!("a bit field in {name}") };
-            (member.name.expect("members have names").to_str().expect("in ASCII").to_owned(), offset as usize / 8)
-        });
-        (fields.collect(), found.size())
-    }
 
     macro_rules! same {
         ($open:expr, $($mirror:ident)+) => {
             let open = $open;
-            // SAFETY: the object is open and outlives the reference.
-            let object = unsafe { open.open_object().as_libbpf_object().as_ref() };
-            let btf = Btf::from_bpf_object(object).unwrap().expect("compiled with BTF");
-            $(
-                let (fields, size) = from_object(&btf, $mirror::C);
-                let mine: Vec<_> = $mirror::fields().into_iter().map(|(n, o)| (n.to_owned(), o)).collect();
-                assert_eq!(mine, fields, "{}", $mirror::C);
-                assert_eq!(size_of::<$mirror>(), size, "{}", $mirror::C);
-            )+
+            $(assert_eq!(difference::<$mirror>(open.open_object()), None);)+
         };
     }
 

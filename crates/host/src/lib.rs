@@ -18,6 +18,7 @@ mod memory;
 mod metrics;
 mod notify;
 mod pair;
+mod privilege;
 mod programs;
 mod register;
 mod scan;
@@ -26,6 +27,8 @@ mod skeleton;
 mod snapshot;
 pub mod status;
 pub mod top;
+#[doc(hidden)]
+pub mod untrusted;
 mod vm;
 
 pub use vm::{Channel, name as vm_name};

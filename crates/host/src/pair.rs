@@ -55,12 +55,15 @@ pub(crate) fn verify(slots: &Slots, memory: &ProcessMemory, gpa: u64) -> Result<
     // The link before the rest: when the same link can be swapped later, nothing was rewritten in between.
     let mut link = [0; 8];
     memory.copy(hva + std::mem::offset_of!(Page, link) as u64, &mut link).map_err(read)?;
-    let page = Page::zeroed();
-    // SAFETY: the page is ours alone until the end of this block, and any bytes are a Page.
-    let bytes =
-        unsafe { std::slice::from_raw_parts_mut(std::ptr::from_ref(&*page).cast_mut().cast::<u8>(), PAGE_SIZE) };
-    memory.copy(hva, bytes).map_err(read)?;
-    let snapshot = Snapshot { link: u64::from_le_bytes(link), ..Snapshot::read(&*page) };
+    let mut bytes = Box::new([0; PAGE_SIZE]);
+    memory.copy(hva, &mut bytes[..]).map_err(read)?;
+    Ok(check(slots, gpa, u64::from_le_bytes(link), &bytes)?)
+}
+
+/// Checks what was read of the page at `gpa`; `link` was read before the rest.
+pub(crate) fn check(slots: &Slots, gpa: u64, link: u64, bytes: &[u8; PAGE_SIZE]) -> Result<Verified, Refusal> {
+    let page = Page::copied(bytes);
+    let snapshot = Snapshot { link, ..Snapshot::read(&*page) };
     let in_ram = |gpa, length| slots.find(gpa, length).is_some();
     let valid = validate(&snapshot, gpa, &in_ram)?;
     let directory = std::array::from_fn(|i| page.directory[i].load(std::sync::atomic::Ordering::Relaxed));

@@ -11,7 +11,7 @@ use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle, OpenObject, ProgramInp
 
 use crate::figures::{self, ProgramStatus};
 use crate::interface::{Found, HOST_VCPUS, HOST_VMS, LinkArgs, Pcpu, TickArgs, TrackArgs, Vcpu, Vm};
-use crate::interface::{LINK_CLOSE, Pairing, SelftestArgs, bytes_of, bytes_of_mut, from_bytes};
+use crate::interface::{LINK_CLOSE, Mirror, Pairing, SelftestArgs, bytes_of, bytes_of_mut, from_bytes};
 use crate::skeleton::{discover, observe};
 
 /// Everything that is loaded into the kernel. Nothing is pinned in a file system: when the process ends, in whatever
@@ -136,6 +136,11 @@ impl Programs {
         }
     }
 
+    /// The verifier's work for the observing programs.
+    pub(crate) fn complexity(&self) -> Vec<crate::schedule::Complexity> {
+        crate::schedule::complexity(self.observe.object())
+    }
+
     /// The kernel's figures of the programs.
     pub(crate) fn figures(&self) -> Vec<ProgramStatus> {
         figures::programs(self.observe.object())
@@ -207,7 +212,7 @@ impl Programs {
     }
 }
 
-fn run<T: Copy>(prog: &ProgramMut<'_>, name: &str, args: &mut T) -> Result<(), Error> {
+fn run<T: Mirror>(prog: &ProgramMut<'_>, name: &str, args: &mut T) -> Result<(), Error> {
     let input = ProgramInput { context_in: Some(bytes_of_mut(args)), ..ProgramInput::default() };
     prog.test_run(input).map(drop).map_err(Error::at(Step::Run, name))
 }

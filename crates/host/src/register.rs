@@ -1,29 +1,20 @@
 //! What a guest offers, and the pairing with all its vCPUs.
 
 use entrain_channel::page::PAGE_SIZE;
-use entrain_channel::validate::{Refusal, validate_directory, validate_sibling};
+use entrain_channel::validate::{Refusal, ValidatedHeader, validate_directory, validate_sibling};
 use tracing::{debug, info, warn};
 
-use crate::memory::ProcessMemory;
+use crate::memory::{ProcessMemory, Slots};
 use crate::pair::{PairError, Paired, Verified, layout_number, verify};
 use crate::programs::Programs;
 use crate::vm::{Channel, Registration, Vm};
 
 /// Looks at a page that may be the first of a registration, and pairs with all of them if it is.
 pub(crate) fn consider(programs: &Programs, vm: &mut Vm, memory: &ProcessMemory, gpa: u64) {
-    let verified = match verify(&vm.found.slots, memory, gpa) {
-        Ok(verified) => verified,
+    let (verified, pages) = match offer(&vm.found.slots, memory, gpa) {
+        Ok(Some(offer)) => offer,
+        Ok(None) => return,
         Err(error) => return refused(vm, gpa, &error),
-    };
-    // The directory stands in the page of vCPU 0; the others are found through it.
-    if verified.page.vcpu != 0 {
-        return;
-    }
-    let slots = &vm.found.slots;
-    let in_ram = |gpa, length| slots.find(gpa, length).is_some();
-    let pages = match validate_directory(&verified.page, &verified.directory, &in_ram) {
-        Ok(pages) => pages,
-        Err(refusal) => return refused(vm, gpa, &refusal.into()),
     };
     if vm.registration.as_ref().is_some_and(|known| known.first.cookie == verified.page.cookie) {
         return;
@@ -31,6 +22,35 @@ pub(crate) fn consider(programs: &Programs, vm: &mut Vm, memory: &ProcessMemory,
     vm.registration = Some(Registration { pages, first: verified.page });
     describe(programs, vm, &verified);
     pair_registered(programs, vm, memory);
+}
+
+/// What stands in the first page of a registration: the page, and where those of all vCPUs are. `None` for the page of
+/// another vCPU than 0, which is found through the first.
+pub(crate) fn offer(
+    slots: &Slots,
+    memory: &ProcessMemory,
+    gpa: u64,
+) -> Result<Option<(Verified, Vec<u64>)>, PairError> {
+    let verified = verify(slots, memory, gpa)?;
+    if verified.page.vcpu != 0 {
+        return Ok(None);
+    }
+    let in_ram = |gpa, length| slots.find(gpa, length).is_some();
+    let pages = validate_directory(&verified.page, &verified.directory, &in_ram)?;
+    Ok(Some((verified, pages)))
+}
+
+/// The page of vCPU `number` of a registration, at `gpa` by its directory.
+pub(crate) fn sibling(
+    slots: &Slots,
+    memory: &ProcessMemory,
+    first: &ValidatedHeader,
+    number: u32,
+    gpa: u64,
+) -> Result<Verified, PairError> {
+    let verified = verify(slots, memory, gpa)?;
+    validate_sibling(first, number, &verified.page)?;
+    Ok(verified)
 }
 
 /// Tells BPF what the guest said of its kernel.
@@ -50,7 +70,7 @@ pub(crate) fn pair_registered(programs: &Programs, vm: &mut Vm, memory: &Process
     let mut missing = 0;
     let mut read_only = 0;
     for (number, &gpa) in registration.pages.iter().enumerate() {
-        let verified = match verify(&vm.found.slots, memory, gpa) {
+        let verified = match sibling(&vm.found.slots, memory, &registration.first, number as u32, gpa) {
             Ok(verified) => verified,
             // Paired already, or withdrawn.
             Err(PairError::Refused(Refusal::NotOffered(_))) => continue,
@@ -60,11 +80,6 @@ pub(crate) fn pair_registered(programs: &Programs, vm: &mut Vm, memory: &Process
                 continue;
             }
         };
-        if let Err(refusal) = validate_sibling(&registration.first, number as u32, &verified.page) {
-            refused(vm, gpa, &refusal.into());
-            missing += 1;
-            continue;
-        }
         // The agent beside a vCPU that is offline or has not run yet offers as well: pair when KVM has a thread for it.
         let Some(id) = host_vcpu(vm, number, verified.page.hwid) else {
             missing += 1;

@@ -11,6 +11,7 @@ use crossbeam_channel::{Sender, bounded};
 use serde::{Deserialize, Serialize};
 
 use crate::figures::{ProgramStatus, ScheduleStatus};
+use crate::privilege;
 use crate::vm::Channel;
 
 /// Raised when a field changes its meaning or goes away; new fields do not raise it.
@@ -212,6 +213,9 @@ pub(crate) fn serve(path: &Path, asker: Asker) -> io::Result<()> {
     let listener = UnixListener::bind(path)?;
     fs::set_permissions(path, Permissions::from_mode(0o600))?;
     std::thread::Builder::new().name("status".into()).spawn(move || {
+        if let Err(error) = privilege::drop_all() {
+            tracing::warn!("the status socket's thread cannot give up its capabilities: {error}");
+        }
         for client in listener.incoming().flatten() {
             // One client at a time, each bounded in time and length: nobody can make the daemon grow or wait.
             if let Err(error) = answer(client, &asker) {

@@ -120,6 +120,12 @@ pub fn name(proc: &Path, pid: i32) -> String {
     let folder = proc.join(pid.to_string());
     let comm = fs::read_to_string(folder.join("comm")).unwrap_or_default();
     let line = fs::read(folder.join("cmdline")).unwrap_or_default();
+    chosen_name(&comm, &line).unwrap_or_else(|| format!("pid {pid}"))
+}
+
+/// The name in a process's `comm` and `cmdline`, which are the VMM's and its user's choice and go to logs, terminals and
+/// labels: at most 40 characters, none of them a control character. `None` where nothing is left.
+pub(crate) fn chosen_name(comm: &str, line: &[u8]) -> Option<String> {
     let words: Vec<String> = line.split(|&b| b == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
     let named = words.windows(2).find(|pair| matches!(pair[0].as_str(), "-name" | "--name" | "--id"));
     let named = named.map(|pair| {
@@ -127,9 +133,8 @@ pub fn name(proc: &Path, pid: i32) -> String {
         value.strip_prefix("guest=").unwrap_or(value).to_owned()
     });
     let text = named.filter(|name| !name.is_empty()).unwrap_or_else(|| comm.trim().to_owned());
-    // The name is the VMM's choice and goes to logs and terminals.
     let clean: String = text.chars().filter(|c| !c.is_control()).take(40).collect();
-    if clean.is_empty() { format!("pid {pid}") } else { clean }
+    (!clean.is_empty()).then_some(clean)
 }
 
 #[cfg(test)]

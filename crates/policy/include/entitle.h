@@ -126,4 +126,59 @@ ENTRAIN_POLICY entrain_u64 entitle_demand(entrain_u64 runnable, entrain_u64 peri
 	return entrain_min(demand, ENTITLE_DEMAND_MAX);
 }
 
+/* A VM with a minimum: weights are what both of the host's schedulers go by, so a minimum is held by its weight. */
+struct entitle_floor {
+	entrain_u64 weight;  /* cgroup v2 weight, 1..10000; clamped, and raised where the minimum asks for it */
+	entrain_u64 minimum; /* 1/1024 pCPU; 0 = none; lowered where all minima together are too much */
+	entrain_u64 raised;  /* written here */
+};
+
+/* Most that all minima together may be: a VM without one must still be able to run. */
+ENTRAIN_POLICY entrain_u64 entitle_minima(entrain_u64 capacity)
+{
+	return capacity / 10 * 9;
+}
+
+/*
+ * Raises the weights of VMs whose part by weight of `capacity` would be less than their minimum, with all VMs wanting
+ * all they can get, as little as is needed; the others' weights stay. Returns whether all minima fit; where they do
+ * not, all are lowered by the same factor. A weight cannot exceed ENTITLE_WEIGHT_MAX, and a minimum that would need
+ * more is not reached. O(n^2) when each minimum pushes the next one below its own.
+ */
+ENTRAIN_POLICY int entitle_raise(struct entitle_floor *vms, entrain_u32 nr, entrain_u64 capacity)
+{
+	entrain_u64 most = entitle_minima(capacity), minima = 0, weight = 0, left = capacity;
+	int fits, again = 1;
+	entrain_u32 i;
+
+	for (i = 0; i < nr; i++) {
+		vms[i].weight = entrain_min(entrain_max(vms[i].weight, 1), ENTITLE_WEIGHT_MAX);
+		vms[i].minimum = entrain_min(vms[i].minimum, ENTITLE_DEMAND_MAX);
+		vms[i].raised = 0;
+		weight += vms[i].weight;
+		minima += vms[i].minimum;
+	}
+	fits = minima <= most;
+	for (i = 0; !fits && i < nr; i++)
+		vms[i].minimum = vms[i].minimum * most / minima;
+	/* What is left for the others shrinks with each that is raised, so others may fall below theirs. */
+	while (again) {
+		again = 0;
+		for (i = 0; i < nr; i++) {
+			if (vms[i].raised || vms[i].minimum * weight <= vms[i].weight * left)
+				continue;
+			vms[i].raised = 1;
+			weight -= vms[i].weight;
+			left -= vms[i].minimum;
+			again = 1;
+		}
+	}
+	/* One at least is not raised: the minima are less than the capacity. So neither `weight` nor `left` is 0. */
+	for (i = 0; i < nr; i++) {
+		if (vms[i].raised)
+			vms[i].weight = entrain_min((vms[i].minimum * weight + left - 1) / left, ENTITLE_WEIGHT_MAX);
+	}
+	return fits;
+}
+
 #endif /* ENTRAIN_ENTITLE_H */

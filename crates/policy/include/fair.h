@@ -58,6 +58,16 @@ ENTRAIN_POLICY entrain_u64 entrain_wake_vtime(entrain_u64 vtime, entrain_u64 que
 }
 
 /*
+ * The credit that serves a waking task within `target` where the queue serves everybody once in `period`: whoever came
+ * to a CPU earlier than that is then ahead of it in virtual time. At most a period, which is what a sleeper can have
+ * missed; the time itself is charged as ever, so a short target moves a VM's share and does not raise it.
+ */
+ENTRAIN_POLICY entrain_u64 entrain_latency_credit(entrain_u64 target, entrain_u64 period)
+{
+	return entrain_sub(period, target);
+}
+
+/*
  * The weight of a task that shares its group's: group * task / active, where `active` is the sum of the weights of the
  * group's tasks that want to run, the task's own included. This flattens the cgroup tree into one queue: as tasks of a
  * group come and go, each one's part of the group's share changes and the group's whole does not.

@@ -34,6 +34,24 @@ pub struct Entitlement {
     pub entitlement: u64,
 }
 
+/// A VM's weight and the least that it is to have; see [`raise`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Floor {
+    /// cgroup v2 weight, 1..=10000.
+    pub weight: u64,
+    /// 1/1024 pCPU; 0 = none.
+    pub minimum: u64,
+    raised: u64,
+}
+
+impl Floor {
+    /// A VM with these values.
+    pub fn new(weight: u64, minimum: u64) -> Floor {
+        Floor { weight, minimum, raised: 0 }
+    }
+}
+
 mod ffi {
     use super::*;
     unsafe extern "C" {
@@ -42,6 +60,8 @@ mod ffi {
         pub(super) unsafe fn entitle_n_prepare(vms: *mut Vm, nr: u32);
         pub(super) unsafe fn entitle_n_share(vms: *const Vm, nr: u32, own: u32, demand: u64, capacity: u64) -> u64;
         pub(super) unsafe fn entitle_n_entitlement(vms: *const Vm, nr: u32, own: u32, capacity: u64) -> u64;
+        pub(super) unsafe fn entitle_n_raise(vms: *mut Floor, nr: u32, capacity: u64) -> c_int;
+        pub(super) safe fn entitle_n_minima(capacity: u64) -> u64;
         pub(super) safe fn entitle_n_demand(runnable: u64, period: u64, wants: u32) -> u64;
     }
 }
@@ -76,4 +96,17 @@ pub fn entitle(vms: &[Vm], capacity: u64) -> Vec<Entitlement> {
 /// for, 0 for others.
 pub fn demand(runnable: u64, period: u64, wants: u32) -> u64 {
     ffi::entitle_n_demand(runnable, period, wants)
+}
+
+/// Raises weights until each VM's part by weight of `capacity` (1/1024 pCPU) is its minimum, as little as is needed.
+/// False: the minima do not fit, and all were lowered by the same factor.
+pub fn raise(vms: &mut [Floor], capacity: u64) -> bool {
+    let nr = u32::try_from(vms.len()).expect("fewer than 2^32 VMs");
+    // SAFETY: the pointer and the length are those of one slice, which nothing else refers to.
+    unsafe { ffi::entitle_n_raise(vms.as_mut_ptr(), nr, capacity) != 0 }
+}
+
+/// Most that all minima of a host of this capacity together may be, 1/1024 pCPU.
+pub fn most_minima(capacity: u64) -> u64 {
+    ffi::entitle_n_minima(capacity)
 }

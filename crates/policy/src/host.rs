@@ -186,6 +186,7 @@ mod ffi {
     unsafe extern "C" {
         pub(super) safe fn entrain_n_charge(ran: u64, weight: u64) -> u64;
         pub(super) safe fn entrain_n_wake_vtime(vtime: u64, queue: u64, credit: u64, debt: u64) -> u64;
+        pub(super) safe fn entrain_n_latency_credit(target: u64, period: u64) -> u64;
         pub(super) safe fn entrain_n_share(group: u64, part: u64, active: u64) -> u64;
         pub(super) safe fn entrain_n_charge_share(ran: u64, share: u64) -> u64;
         pub(super) safe fn entrain_n_slice(input: &SliceIn) -> u64;
@@ -212,6 +213,11 @@ pub fn charge(ran: u64, weight: u64) -> u64 {
 /// The virtual time of a task that wakes up.
 pub fn wake_vtime(vtime: u64, queue: u64, credit: u64, debt: u64) -> u64 {
     ffi::entrain_n_wake_vtime(vtime, queue, credit, debt)
+}
+
+/// Credit that serves a waking task within `target`, where everybody is served once in `period`; ns.
+pub fn latency_credit(target: u64, period: u64) -> u64 {
+    ffi::entrain_n_latency_credit(target, period)
 }
 
 /// A task's part of its group's share, in 1/1024 of a weight.

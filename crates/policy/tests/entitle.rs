@@ -1,6 +1,6 @@
 //! Entitlement: the textbook properties of weighted max-min fairness, checked against the plain iteration.
 
-use entrain_policy::entitle::{Entitlement, Vm, demand, entitle};
+use entrain_policy::entitle::{Entitlement, Floor, Vm, demand, entitle, most_minima, raise};
 use proptest::prelude::*;
 
 fn vms() -> impl Strategy<Value = Vec<Vm>> {
@@ -79,6 +79,63 @@ proptest! {
         // Two vCPUs that were runnable all the time.
         prop_assert_eq!(demand(8_000_000, 4_000_000, 1), 2048);
     }
+}
+
+proptest! {
+    #[test]
+    fn a_minimum_is_held_against_neighbours_that_want_everything(
+        vms in prop::collection::vec((25u64..=400, prop_oneof![Just(0u64), 0..4096u64]), 1..12), capacity in 1024u64..64 * 1024,
+    ) {
+        let before: Vec<Floor> = vms.iter().map(|&(weight, minimum)| Floor::new(weight, minimum)).collect();
+        let mut after = before.clone();
+        let fits = raise(&mut after, capacity);
+        let sum: u64 = before.iter().map(|vm| vm.minimum).sum();
+        prop_assert_eq!(fits, sum <= most_minima(capacity));
+        let weights: u64 = after.iter().map(|vm| vm.weight).sum();
+        let all: Vec<Vm> = after.iter().map(|vm| Vm::new(vm.weight, capacity, capacity)).collect();
+        for (index, got) in entitle(&all, capacity).iter().enumerate() {
+            let (was, now) = (before[index], after[index]);
+            if fits {
+                prop_assert_eq!(was.minimum, now.minimum);
+            } else {
+                prop_assert_eq!(now.minimum, was.minimum * most_minima(capacity) / sum, "all give way alike");
+            }
+            prop_assert!(now.weight == was.weight || now.minimum > 0, "who was promised nothing is not raised");
+            // Each raised weight is rounded up, which takes a little from the others.
+            let rounded = now.minimum * (weights - after.len() as u64) / weights;
+            if now.weight < 10_000 {
+                prop_assert!(got.entitlement + 1 >= rounded, "{got:?} of {now:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn where_minima_are_small_no_weight_changes(weights in prop::collection::vec(1u64..=10_000, 1..12), capacity in 1024u64..64 * 1024) {
+        let sum: u64 = weights.iter().sum();
+        // Half of what the weight gives anyway.
+        let mut vms: Vec<Floor> = weights.iter().map(|&weight| Floor::new(weight, capacity * weight / sum / 2)).collect();
+        prop_assert!(raise(&mut vms, capacity));
+        prop_assert_eq!(vms.iter().map(|vm| vm.weight).collect::<Vec<_>>(), weights);
+    }
+
+    #[test]
+    fn any_floor_is_answered(vms in prop::collection::vec((any::<u64>(), any::<u64>()), 0..12), capacity in 0u64..1 << 30) {
+        let mut vms: Vec<Floor> = vms.into_iter().map(|(weight, minimum)| Floor::new(weight, minimum)).collect();
+        raise(&mut vms, capacity);
+        prop_assert!(vms.iter().all(|vm| (1..=10_000).contains(&vm.weight)));
+        let most = most_minima(capacity);
+        prop_assert!(vms.iter().map(|vm| vm.minimum).sum::<u64>() <= most);
+    }
+}
+
+#[test]
+fn one_of_two_is_promised_three_quarters() {
+    let mut vms = [Floor::new(100, 1536), Floor::new(100, 0)];
+    assert!(raise(&mut vms, 2048));
+    assert_eq!((vms[0].weight, vms[1].weight), (300, 100));
+    let mut too_much = [Floor::new(100, 2048), Floor::new(100, 2048)];
+    assert!(!raise(&mut too_much, 2048));
+    assert_eq!(too_much.map(|vm| (vm.weight, vm.minimum)), [(100, 918), (100, 918)]);
 }
 
 #[test]

@@ -46,6 +46,14 @@ proptest! {
     }
 
     #[test]
+    fn a_latency_target_buys_at_most_a_period(target in word(), more in word(), period in word()) {
+        let credit = latency_credit(target, period);
+        prop_assert!(credit <= period);
+        prop_assert!(latency_credit(target.saturating_add(more), period) <= credit, "a longer target has no more credit");
+        prop_assert_eq!(latency_credit(period, period), 0);
+    }
+
+    #[test]
     fn parts_of_a_group_add_up_to_no_more_than_the_group(group in 1..10_000u64, weights in prop::collection::vec(1..10_000u64, 1..20)) {
         let group = group << 10;
         let active: u64 = weights.iter().sum();

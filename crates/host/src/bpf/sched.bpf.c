@@ -7,6 +7,7 @@
 #include "scx.h"
 #include "sched_interface.h"
 #include "sched_state.h"
+#include "sched_class.h"
 #include "sched_guest.h"
 #include "sched_queue.h"
 #include "sched_preempt.h"
@@ -55,7 +56,7 @@ void SCX_OP(host_enqueue, struct task_struct *p, __u64 enq_flags)
 	}
 	wait_end(t);
 	q = queue_of(c->llc);
-	t->pub.vtime = entrain_wake_vtime(t->pub.vtime, q->vtime, credit_ns, debt_ns);
+	t->pub.vtime = entrain_wake_vtime(t->pub.vtime, q->vtime, credit_of(t), debt_ns);
 	vtime = t->pub.vtime;
 	if (t->front == 1) {
 		vtime = q->vtime - 2 * credit_ns;
@@ -231,7 +232,7 @@ void SCX_OP(host_stopping, struct task_struct *p, bool runnable)
 	if (vm)
 		__sync_fetch_and_add(&vm->running, -1);
 	if (c->granted) {
-		struct entrain_extend_limits limits = extend_limits();
+		struct entrain_extend_limits limits = extend_limits(t);
 
 		entrain_extend_return(&t->extend, &limits, entrain_sub(c->granted, now));
 	}

@@ -11,6 +11,15 @@
 #define SCHED_MAX_CPUS 1024
 #define SCHED_MAX_VMS  4096
 
+/* What a class says of its VMs' vCPUs; src/schedule/classes.rs is the mirror. Times in ns. */
+#define SCHED_CLASS_DEFAULT (~0ULL) /* the class says nothing: as the tunable has it */
+struct sched_class {
+	__u64 event;	/* most that one event may be extended; 0 = no extensions */
+	__u64 burst;	/* most that a full bucket of extensions holds */
+	__u64 rate_ppm; /* its refill */
+	__u64 latency;	/* target for the wait of a vCPU that wakes */
+};
+
 /* Counters of one vCPU (in task storage) and of the whole host (one per CPU). Times in ns. */
 struct sched_stats {
 	__u64 switches;		/* put on a CPU */

@@ -7,7 +7,7 @@
 #ifndef ENTRAIN_SCHED_PREEMPT_H
 #define ENTRAIN_SCHED_PREEMPT_H
 
-#include "sched_state.h"
+#include "sched_class.h"
 #include "sched_guest.h"
 
 /* CPUs that one wake-up looks at for a victim: bounds its work on large hosts. */
@@ -19,7 +19,7 @@
 /* Asks for one step more for the running vCPU. Returns it, 0 when it must go. */
 static __always_inline __u64 extend_step(struct task_struct *p, struct task_ctx *t, __u64 now)
 {
-	struct entrain_extend_limits limits = extend_limits();
+	struct entrain_extend_limits limits = extend_limits(t);
 	enum entrain_extend_verdict verdict;
 	__u64 step = 0;
 

@@ -69,8 +69,10 @@ struct task_ctx {
 	__u64 boosted;		 /* put to the front by a yield at; 0 = not since it last ran */
 	__u64 kvm_vcpu;		 /* struct kvm_vcpu, while it is inside KVM_RUN; only for probes */
 	struct entrain_extend_state extend;
+	struct sched_class class; /* sched_class.h */
 	struct cgroup_member member;
 	__u64 share_at; /* when `share` was worked out; 0 = never */
+	__u32 class_epoch;
 	__u32 cpu;	/* queued: whose queue */
 	__u32 queued;	/* 1: waits in a CPU's queue and is counted there */
 	__u32 level;	/* enum entrain_critical when it was last taken off a CPU */
@@ -191,18 +193,6 @@ static __always_inline __u64 running_vtime(const struct cpu_ctx *c, __u64 now)
 	__u64 started = c->started;
 
 	return c->vtime + (started ? entrain_charge_share(entrain_sub(now, started), c->share) : 0);
-}
-
-static __always_inline struct entrain_extend_limits extend_limits(void)
-{
-	struct entrain_extend_limits l = {
-		.step = extend_step_ns,
-		.event = extend_event_ns,
-		.burst = extend_burst_ns,
-		.rate_ppm = extend_rate_ppm,
-	};
-
-	return l;
 }
 
 #endif /* ENTRAIN_SCHED_STATE_H */

@@ -4,6 +4,9 @@
 //! guests are told follows it, as it does a weight that somebody else has set. It is only set on a cgroup that holds one
 //! VM's process and no other: in a cgroup that is shared, it would count for the neighbours too. A weight that was
 //! changed by somebody else meanwhile is theirs from then on.
+//!
+//! A minimum is held by the weight, too: it is raised as far as the VM's part of the pCPUs, with all VMs wanting all they
+//! can get, would be less. What the class says to the host's scheduler alone goes to it with the VM's process.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
@@ -12,8 +15,31 @@ use std::path::{Path, PathBuf};
 
 use tracing::{info, warn};
 
-use super::{Classes, Identity};
+use entrain_policy::entitle::{Floor, raise};
+
+use super::{Class, Classes, Identity, Schedule};
 use crate::cgroup::{cgroup_of, own_group};
+use crate::entitlement;
+
+/// A VM that runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Running {
+    /// Its name.
+    pub(crate) name: String,
+    /// The VMM's process.
+    pub(crate) pid: i32,
+    /// vCPUs: a minimum beyond them would only take from others.
+    pub(crate) vcpus: u32,
+}
+
+/// What a VM was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Given {
+    /// The class's name.
+    pub(crate) class: String,
+    /// For the host's scheduler.
+    pub(crate) schedule: Schedule,
+}
 
 /// A weight that was set.
 #[derive(Debug)]
@@ -29,42 +55,51 @@ pub(crate) struct Weights {
     set: BTreeMap<PathBuf, Set>,
     /// What has been said of each VM's process, so that it is said once.
     said: HashSet<i32>,
+    /// Minima did not fit when last looked at.
+    short: bool,
 }
 
 impl Weights {
-    /// Gives every VM its class: returns their names in the order of `vms` (name, VMM's process). Without classes, or for
-    /// VMs without one, what was set before is taken back.
+    /// Gives every VM its class: returns what each was given, in the order of `vms`. Without classes, or for VMs without
+    /// one, what was set before is taken back. `pcpus` is what the VMs share.
     pub(crate) fn apply(
         &mut self,
         classes: Option<&Classes>,
         proc: &Path,
         root: &Path,
-        vms: &[(String, i32)],
-    ) -> Vec<Option<String>> {
-        let mut wanted = BTreeMap::new();
-        let mut names = Vec::new();
-        self.said.retain(|pid| vms.iter().any(|(_, known)| known == pid));
-        for (name, pid) in vms {
-            let cgroup = cgroup_of(proc, *pid).unwrap_or_default();
-            let identity = Identity { name, pid: *pid, cgroup: &cgroup };
-            let Some((class, settings)) = classes.and_then(|classes| classes.of(&identity)) else {
-                names.push(None);
-                continue;
+        pcpus: u32,
+        vms: &[Running],
+    ) -> Vec<Option<Given>> {
+        let mut given = Vec::new();
+        // Of each VM its cgroup, if it is to have a weight, and the weight with the minimum.
+        let mut groups = Vec::new();
+        let mut floors = Vec::new();
+        self.said.retain(|pid| vms.iter().any(|vm| vm.pid == *pid));
+        for vm in vms {
+            let cgroup = cgroup_of(proc, vm.pid).unwrap_or_default();
+            let identity = Identity { name: &vm.name, pid: vm.pid, cgroup: &cgroup };
+            let class = classes.and_then(|classes| classes.of(&identity));
+            given.push(class.map(|(name, class)| Given { class: name.to_owned(), schedule: class.schedule }));
+            let wants = class.filter(|(_, class)| class.weight.is_some() || class.minimum.is_some());
+            let group = wants.and_then(|(name, _)| self.group(root, &cgroup, vm, name));
+            let own = group.as_ref().and_then(|group| self.before(group));
+            let (weight, minimum) = match class {
+                Some((_, Class { weight, minimum, .. })) if group.is_some() => (*weight, minimum.unwrap_or(0)),
+                _ => (None, 0),
             };
-            names.push(Some(class.to_owned()));
-            let Some(weight) = settings.weight else { continue };
-            match own_group(root, &cgroup, *pid) {
-                Some(group) => {
-                    wanted.insert(group, weight);
-                }
-                None if self.said.insert(*pid) => warn!(
-                    "{name}: no cgroup of its own that has cpu.weight ({}): class '{class}' changes nothing for it; start \
-                     it by libvirt, or in a scope of its own (systemd-run --scope)",
-                    if cgroup.is_empty() { "no cgroup v2" } else { &cgroup },
-                ),
-                None => {}
-            }
+            let weight = weight.or(own).unwrap_or_else(|| entitlement::weight(proc, root, vm.pid));
+            floors.push(Floor::new(weight, minimum.min(u64::from(vm.vcpus) * 1024)));
+            groups.push(group);
         }
+        let fits = raise(&mut floors, u64::from(pcpus) * 1024);
+        if !fits && !self.short {
+            warn!(
+                "the VMs that run are promised more than nine tenths of {pcpus} pCPUs: each has less than its minimum"
+            );
+        }
+        self.short = !fits;
+        let wanted: BTreeMap<PathBuf, u64> =
+            groups.into_iter().zip(&floors).filter_map(|(group, floor)| Some((group?, floor.weight))).collect();
         let gone: Vec<PathBuf> = self.set.keys().filter(|group| !wanted.contains_key(*group)).cloned().collect();
         for group in gone {
             self.take_back(&group);
@@ -72,7 +107,29 @@ impl Weights {
         for (group, weight) in wanted {
             self.put(group, weight);
         }
-        names
+        given
+    }
+
+    /// The VM's own cgroup, or once a line about why it has none.
+    fn group(&mut self, root: &Path, cgroup: &str, vm: &Running, class: &str) -> Option<PathBuf> {
+        let group = own_group(root, cgroup, vm.pid);
+        if group.is_none() && self.said.insert(vm.pid) {
+            warn!(
+                "{}: no cgroup of its own that has cpu.weight ({}): class '{class}' sets neither weight nor minimum for it; \
+                 start it by libvirt, or in a scope of its own (systemd-run --scope)",
+                vm.name,
+                if cgroup.is_empty() { "no cgroup v2" } else { cgroup },
+            );
+        }
+        group
+    }
+
+    /// The weight of a group without us.
+    fn before(&self, group: &Path) -> Option<u64> {
+        match self.set.get(group) {
+            Some(set) => set.before.trim().parse().ok(),
+            None => fs::read_to_string(group.join("cpu.weight")).ok()?.trim().parse().ok(),
+        }
     }
 
     fn put(&mut self, group: PathBuf, weight: u64) {
@@ -147,10 +204,11 @@ mod tests {
             tree
         }
         fn apply(&self, weights: &mut Weights, config: &str) -> Vec<Option<String>> {
-            self.put("host.toml", config);
-            let classes = Classes::load(&self.0.path().join("host.toml")).expect("fine");
-            let vms = [("db".to_owned(), 7), ("web".to_owned(), 8)];
-            weights.apply(Some(&classes), &self.0.path().join("proc"), &self.0.path().join("cgroup"), &vms)
+            let classes = Classes::parse(Path::new("host.toml"), config, 4).expect("fine");
+            let vm = |name: &str, pid| Running { name: name.to_owned(), pid, vcpus: 4 };
+            let (proc, cgroup) = (self.0.path().join("proc"), self.0.path().join("cgroup"));
+            let given = weights.apply(Some(&classes), &proc, &cgroup, 4, &[vm("db", 7), vm("web", 8)]);
+            given.into_iter().map(|given| given.map(|given| given.class)).collect()
         }
     }
 
@@ -169,6 +227,20 @@ mod tests {
         tree.apply(&mut weights, "[[vm]]\nclass = 'batch'\nname = 'd*'\n");
         assert_eq!(tree.get(WEIGHT), "25");
         assert_eq!(tree.apply(&mut weights, ""), [None, None]);
+        assert_eq!(tree.get(WEIGHT), "150");
+    }
+
+    #[test]
+    fn a_minimum_raises_the_weight_and_no_more_than_it_needs() {
+        let tree = Tree::with_vms();
+        let mut weights = Weights::default();
+        // Three of four pCPUs, against a neighbour of weight 100: three quarters. The other has no cgroup of its own.
+        let three = "[class.own]\nminimum_pcpus = 3\n[[vm]]\nclass = 'own'\nname = 'db'\n";
+        tree.apply(&mut weights, three);
+        assert_eq!(tree.get(WEIGHT), "300");
+        tree.apply(&mut weights, three);
+        assert_eq!(tree.get(WEIGHT), "300", "it is not raised upon what was raised");
+        tree.apply(&mut weights, "");
         assert_eq!(tree.get(WEIGHT), "150");
     }
 

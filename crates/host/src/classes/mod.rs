@@ -16,29 +16,23 @@
 //! `apply`.
 
 pub(crate) mod apply;
-mod source;
+mod settings;
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::ops::Range;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use entrain_config::{ConfigError, Source};
+use entrain_policy::entitle;
 use globset::{GlobBuilder, GlobMatcher};
 use serde::Deserialize;
 use toml::Spanned;
 
-pub use source::ConfigError;
-use source::Source;
+use settings::ClassTable;
+pub use settings::{Class, Schedule};
 
 /// The classes that are always there, with their weights: a batch VM gives way to four times as much of a standard one.
 const BUILT_IN: [(&str, u64); 3] = [("critical", 400), ("standard", 100), ("batch", 25)];
-
-/// One class.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Class {
-    /// `cpu.weight` of cgroup v2 for its VMs, 1..=10000. `None`: the VM's own weight stays as it is.
-    pub weight: Option<u64>,
-}
 
 /// The file as it is written.
 #[derive(Debug, Default, Deserialize)]
@@ -49,12 +43,6 @@ struct File {
     class: BTreeMap<Spanned<String>, ClassTable>,
     #[serde(default)]
     vm: Vec<VmTable>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ClassTable {
-    weight: Option<Spanned<i64>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -85,10 +73,9 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// Reads and checks a file.
+    /// Reads and checks a file, for this host.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text = fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        Self::parse(path, &text)
+        Self::parse(path, &entrain_config::read(path)?, pcpus())
     }
 
     /// Reads the same file again.
@@ -96,17 +83,16 @@ impl Classes {
         Self::load(&self.path)
     }
 
-    fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+    /// Checks a file's text for a host of so many pCPUs; `path` is for messages and for reading it again.
+    pub(crate) fn parse(path: &Path, text: &str, pcpus: u32) -> Result<Self, ConfigError> {
         let name = path.display().to_string();
         let source = Source { file: &name, text };
-        let file: File = toml::from_str(text).map_err(|error| source.error(error.span(), error.message()))?;
+        let file: File = source.parse()?;
         let mut classes: BTreeMap<String, Class> =
-            BUILT_IN.into_iter().map(|(name, weight)| (name.to_owned(), Class { weight: Some(weight) })).collect();
+            BUILT_IN.into_iter().map(|(name, weight)| (name.to_owned(), built_in(weight))).collect();
+        let most = entitle::most_minima(u64::from(pcpus) * 1024);
         for (name, table) in &file.class {
-            let weight =
-                table.weight.as_ref().map(|weight| source.within(weight, 1..10_001, "a weight")).transpose()?;
-            let class = classes.entry(name.as_ref().clone()).or_insert(Class { weight: None });
-            class.weight = weight.map(|weight| weight as u64).or(class.weight);
+            table.change(classes.entry(name.as_ref().clone()).or_default(), &source, most)?;
         }
         let known = |name: &Spanned<String>| -> Result<String, ConfigError> {
             if classes.contains_key(name.as_ref()) {
@@ -117,6 +103,7 @@ impl Classes {
         };
         let rules = file.vm.iter().map(|table| rule(&source, table, known(&table.class)?)).collect::<Result<_, _>>()?;
         let default = file.default.as_ref().map(known).transpose()?;
+        check_minima(&source, &file, &classes, most)?;
         Ok(Self { path: path.to_owned(), classes, rules, default })
     }
 
@@ -132,21 +119,52 @@ impl Classes {
         let mut text = format!("{}: {} rules for VMs, ", self.path.display(), self.rules.len());
         text += &self.default.as_ref().map_or("no default\n".to_owned(), |name| format!("default '{name}'\n"));
         for (name, class) in &self.classes {
-            let weight = class.weight.map_or("as it is".to_owned(), |weight| weight.to_string());
             let rules = self.rules.iter().filter(|rule| rule.class == *name).count();
-            text += &format!("class {name}: weight {weight}, {rules} rules\n");
+            text += &format!("class {name}: {}, {rules} rules\n", class.describe());
         }
         text
     }
+}
+
+fn built_in(weight: u64) -> Class {
+    Class { weight: Some(weight), ..Class::default() }
+}
+
+/// The pCPUs that are online and that this process may use.
+pub(crate) fn pcpus() -> u32 {
+    std::thread::available_parallelism().map_or(1, |n| n.get() as u32)
+}
+
+/// Each rule stands for one VM at least: what they are promised together must fit, or the file promises what no host of
+/// this size can hold. How many VMs a pattern will match shows only while they run (`apply`).
+fn check_minima(
+    source: &Source<'_>,
+    file: &File,
+    classes: &BTreeMap<String, Class>,
+    most: u64,
+) -> Result<(), ConfigError> {
+    let mut promised = 0;
+    for rule in &file.vm {
+        promised += classes[rule.class.as_ref()].minimum.unwrap_or(0);
+        if promised > most {
+            let (promised, most) = (promised as f64 / 1024.0, most as f64 / 1024.0);
+            let message = format!(
+                "up to this rule VMs are promised {promised:.2} pCPUs with one VM a rule; this host can promise \
+                 {most:.2} (nine tenths of it)"
+            );
+            return Err(source.error(Some(rule.class.span()), message));
+        }
+    }
+    Ok(())
 }
 
 fn rule(source: &Source<'_>, table: &VmTable, class: String) -> Result<Rule, ConfigError> {
     if table.cgroup.is_none() && table.name.is_none() && table.pid.is_none() {
         return Err(source.error(Some(table.class.span()), "a [[vm]] needs at least one of cgroup, name and pid"));
     }
-    let glob = |text: &Option<Spanned<String>>| text.as_ref().map(|text| source.glob(text)).transpose();
-    let pid = table.pid.as_ref().map(|pid| source.within(pid, 1..1 << 22, "a process number")).transpose()?;
-    Ok(Rule { class, cgroup: glob(&table.cgroup)?, name: glob(&table.name)?, pid: pid.map(|pid| pid as i32) })
+    let pattern = |text: &Option<Spanned<String>>| text.as_ref().map(|text| glob(source, text)).transpose();
+    let pid = table.pid.as_ref().map(|pid| within(source, pid, 1..=(1 << 22) - 1, "a process number")).transpose()?;
+    Ok(Rule { class, cgroup: pattern(&table.cgroup)?, name: pattern(&table.name)?, pid: pid.map(|pid| pid as i32) })
 }
 
 /// What tells one VM from others.
@@ -168,22 +186,25 @@ impl Rule {
     }
 }
 
-impl Source<'_> {
-    /// A pattern: `*` and `?` stop at a slash, `**` does not.
-    fn glob(&self, text: &Spanned<String>) -> Result<GlobMatcher, ConfigError> {
-        // systemd escapes with backslashes (machine-qemu\x2d1); they stand for themselves here.
-        let glob = GlobBuilder::new(text.as_ref()).literal_separator(true).backslash_escape(false).build();
-        glob.map(|glob| glob.compile_matcher())
-            .map_err(|error| self.error(Some(text.span()), format!("no pattern: {}", error.kind())))
-    }
+/// A pattern: `*` and `?` stop at a slash, `**` does not.
+fn glob(source: &Source<'_>, text: &Spanned<String>) -> Result<GlobMatcher, ConfigError> {
+    // systemd escapes with backslashes (machine-qemu\x2d1); they stand for themselves here.
+    let glob = GlobBuilder::new(text.as_ref()).literal_separator(true).backslash_escape(false).build();
+    glob.map(|glob| glob.compile_matcher())
+        .map_err(|error| source.error(Some(text.span()), format!("no pattern: {}", error.kind())))
+}
 
-    fn within(&self, value: &Spanned<i64>, range: Range<i64>, what: &str) -> Result<i64, ConfigError> {
-        if range.contains(value.as_ref()) {
-            return Ok(*value.as_ref());
-        }
-        let message = format!("{what} is from {} to {}, not {}", range.start, range.end - 1, value.as_ref());
-        Err(self.error(Some(value.span()), message))
+fn within(
+    source: &Source<'_>,
+    value: &Spanned<i64>,
+    range: RangeInclusive<i64>,
+    what: &str,
+) -> Result<i64, ConfigError> {
+    if range.contains(value.as_ref()) {
+        return Ok(*value.as_ref());
     }
+    let message = format!("{what} is from {} to {}, not {}", range.start(), range.end(), value.as_ref());
+    Err(source.error(Some(value.span()), message))
 }
 
 #[cfg(test)]
@@ -193,7 +214,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<Classes, ConfigError> {
-        Classes::parse(Path::new("host.toml"), text)
+        Classes::parse(Path::new("host.toml"), text, 4)
     }
 
     fn wrong(text: &str) -> String {
@@ -256,6 +277,51 @@ mod tests {
         assert!(wrong("[[vm]]\nclass = \"batch\"\npid = -4\n").starts_with("host.toml:3: vm.pid: a process number"));
         let missing = Classes::load(Path::new("/nonexistent/host.toml")).expect_err("missing").to_string();
         assert!(missing.starts_with("/nonexistent/host.toml: "), "{missing}");
+    }
+
+    #[test]
+    fn a_class_says_more_than_a_weight() {
+        let classes = parse(
+            r#"
+            [class.critical]
+            minimum_pcpus = 1.5
+            extension_burst_us = 20000
+            extension_percent = 10
+            latency_ms = 2
+            [class.batch]
+            extensions = false
+            [[vm]]
+            class = "critical"
+            name = "db"
+            "#,
+        )
+        .expect("fine");
+        let (_, class) = classes.of(&vm("db", 1, "/")).expect("has a rule");
+        assert_eq!((class.weight, class.minimum), (Some(400), Some(1536)));
+        let schedule =
+            Schedule { extensions: None, burst: Some(20_000_000), rate_ppm: Some(100_000), latency: Some(2_000_000) };
+        assert_eq!(class.schedule, schedule);
+        let text = classes.summary();
+        assert!(text.contains("class batch: weight 25, no extensions, 0 rules"), "{text}");
+        assert!(text.contains("weight 400, at least 1.50 pCPUs, extensions of 20000 µs"), "{text}");
+    }
+
+    #[test]
+    fn what_cannot_be_promised_is_said_with_line_and_key() {
+        assert_eq!(
+            wrong("[class.a]\nminimum_pcpus = 4\n"),
+            "host.toml:2: class.a.minimum_pcpus: a minimum is from 0 to 3.60 pCPUs on this host (nine tenths of it), not 4"
+        );
+        let two = "[class.a]\nminimum_pcpus = 2\n[[vm]]\nclass = 'a'\nname = 'x'\n[[vm]]\nclass = 'a'\nname = 'y'\n";
+        assert!(
+            wrong(two).starts_with("host.toml:7: vm.class: up to this rule VMs are promised 4.00 pCPUs"),
+            "{}",
+            wrong(two)
+        );
+        assert!(wrong("[class.a]\nminimum_pcpus = nan\n").starts_with("host.toml:2: class.a.minimum_pcpus: "));
+        let both = wrong("[class.a]\nextensions = false\nextension_percent = 5\n");
+        assert!(both.starts_with("host.toml:3: class.a.extension_percent: a budget for extensions"), "{both}");
+        assert!(wrong("[class.a]\nlatency_ms = 0\n").starts_with("host.toml:2: class.a.latency_ms: a target in ms"));
     }
 
     proptest! {

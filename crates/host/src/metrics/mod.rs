@@ -24,6 +24,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
 
+use crate::privilege;
 use crate::status::Asker;
 
 /// Clients at a time.
@@ -41,6 +42,11 @@ pub(crate) fn parse_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "give ADDR:PORT (127.0.0.1:9780, [::1]:9780) or PORT, for 127.0.0.1".to_owned())
 }
 
+/// What a scrape of this status gets, in the classic format.
+pub(crate) fn classic(status: &crate::status::Status) -> Option<String> {
+    text::openmetrics(status, false).ok().map(|text| text::classic(&text))
+}
+
 /// Begins to serve; ends with the process. Returns where.
 pub(crate) fn serve(address: SocketAddr, asker: Asker) -> io::Result<SocketAddr> {
     let listener = std::net::TcpListener::bind(address)?;
@@ -48,6 +54,9 @@ pub(crate) fn serve(address: SocketAddr, asker: Asker) -> io::Result<SocketAddr>
     let address = listener.local_addr()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new().name("metrics".into()).spawn(move || {
+        if let Err(error) = privilege::drop_all() {
+            warn!("the thread of the metrics cannot give up its capabilities: {error}");
+        }
         if let Err(error) = runtime.block_on(accept(listener, Arc::new(asker))) {
             warn!("metrics are no longer served: {error}");
         }

@@ -36,6 +36,10 @@ impl Companion for Schedule {
         Figures { schedule, programs: figures::programs(self.scheduler.object()) }
     }
 
+    fn classes(&mut self, vms: &[(i32, crate::classes::Schedule)]) -> Result<(), HostError> {
+        Ok(self.scheduler.set_classes(vms)?)
+    }
+
     fn tick(&mut self) -> Result<(), HostError> {
         if let Some(ended) = self.scheduler.ended() {
             warn!("the scheduler ended; the kernel's own has taken over: {}", ended.why);

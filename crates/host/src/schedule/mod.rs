@@ -4,6 +4,7 @@
 //! unloaded. It lives as long as [`Scheduler`] does: when the daemon dies, however it dies, the kernel takes its tasks
 //! back, since nothing but the daemon's file descriptor holds the scheduler.
 
+mod classes;
 pub(crate) mod companion;
 pub mod complexity;
 mod guard;
@@ -11,6 +12,7 @@ mod interface;
 mod topology;
 mod tunables;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -112,6 +114,8 @@ pub struct Scheduler {
     #[allow(dead_code)]
     link: Option<Link>,
     skel: bpf::SchedSkel<'static>,
+    /// What the map of classes holds, by the VMM's process.
+    classes: BTreeMap<i32, classes::SchedClass>,
 }
 
 // SAFETY: the skeleton holds pointers to libbpf's objects, which no other thread knows; libbpf has no thread-local
@@ -127,7 +131,8 @@ impl Scheduler {
         // The skeleton borrows it. A pointer's worth of memory per start, never given back: the alternative is a
         // structure that borrows from itself.
         let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
-        let mut scheduler = Scheduler { link: None, skel: load(storage, options, &topology)? };
+        let mut scheduler =
+            Scheduler { link: None, skel: load(storage, options, &topology)?, classes: BTreeMap::new() };
         match scheduler.skel.maps.entrain_ops.attach_struct_ops() {
             Ok(link) => scheduler.link = Some(link),
             Err(error) => {
@@ -140,6 +145,34 @@ impl Scheduler {
             }
         }
         Ok(scheduler)
+    }
+
+    /// Tells what the classes of the VMs that run say to it, by the VMM's process. Only changes are written; vCPUs go by
+    /// them from their next decision on.
+    pub(crate) fn set_classes(&mut self, vms: &[(i32, crate::classes::Schedule)]) -> Result<(), ScheduleError> {
+        let now: BTreeMap<i32, classes::SchedClass> = vms
+            .iter()
+            .filter(|(_, said)| *said != Default::default())
+            .map(|(pid, said)| (*pid, (*said).into()))
+            .collect();
+        let changes = classes::changes(&self.classes, &now);
+        for (pid, class) in &changes {
+            let key = pid.to_ne_bytes();
+            let map = &self.skel.maps.sched_classes;
+            let done = match class {
+                Some(class) => map.update(&key, &class.bytes(), MapFlags::ANY),
+                None => map.delete(&key),
+            };
+            done.map_err(kernel("telling it the classes of VMs"))?;
+        }
+        if !changes.is_empty()
+            && let Some(data) = self.skel.maps.bss_data.as_deref_mut()
+        {
+            // SAFETY: an aligned word of the mapped data, which BPF only reads.
+            unsafe { (&raw mut data.class_epoch).write_volatile(data.class_epoch.wrapping_add(1)) };
+        }
+        self.classes = now;
+        Ok(())
     }
 
     /// How it ended, if the kernel has thrown it out (watchdog, an error, SysRq-S) or it has given way.
@@ -183,6 +216,14 @@ impl Scheduler {
     }
 }
 
+/// The verifier's work for the scheduler's programs, loaded for this and not started.
+pub(crate) fn measure() -> Result<Vec<Complexity>, ScheduleError> {
+    let options = Options::default();
+    let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
+    let skel = load(storage, &options, &Topology::read(&options.sys)?)?;
+    Ok(complexity(skel.object()))
+}
+
 fn load(
     storage: &'static mut MaybeUninit<OpenObject>,
     options: &Options,
@@ -219,7 +260,7 @@ fn load(
 }
 
 /// How many instructions the verifier processed for each loaded program of an object.
-fn complexity(object: &libbpf_rs::Object) -> Vec<Complexity> {
+pub(crate) fn complexity(object: &libbpf_rs::Object) -> Vec<Complexity> {
     let one = |(program, info): (String, libbpf_sys::bpf_prog_info)| Complexity {
         program,
         instructions: info.verified_insns,

@@ -43,6 +43,12 @@ pub struct TopArgs {
     pub run_dir: PathBuf,
 }
 
+/// The table of an interval as text, sorted by each column in turn.
+pub(crate) fn plain(before: &Status, now: &Status, vms: bool) -> String {
+    let orders = <Order as clap::ValueEnum>::value_variants().iter();
+    orders.map(|&order| View::new(order, String::new(), vms).plain(before, now)).collect()
+}
+
 /// Runs until `q`, or once.
 pub fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
     if !(0.1..=60.0).contains(&args.interval) {

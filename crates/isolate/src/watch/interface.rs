@@ -1,5 +1,8 @@
 //! The mirror of `bpf/interface.h`, compared with the BPF object's type information by the test below.
 
+pub(crate) use entrain_bpf::from_bytes;
+use entrain_bpf::mirror;
+
 /// Words of the bit mask of CPUs.
 pub(crate) const CPU_WORDS: usize = 128;
 /// Frames of a stack.
@@ -62,24 +65,6 @@ impl Kind {
     }
 }
 
-/// Declares a `repr(C)` mirror of which every bit pattern is a value.
-macro_rules! mirror {
-    ($(#[$doc:meta])* $name:ident = $c:literal { $($(#[$field_doc:meta])* $field:ident: $type:ty,)+ }) => {
-        $(#[$doc])*
-        #[repr(C)]
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-        pub(crate) struct $name { $($(#[$field_doc])* pub(crate) $field: $type,)+ }
-
-        #[cfg(test)]
-        impl $name {
-            const C: &'static str = $c;
-            fn fields() -> Vec<(&'static str, usize)> {
-                vec![$((stringify!($field), std::mem::offset_of!($name, $field)),)+]
-            }
-        }
-    };
-}
-
 mirror! {
     /// One cause; see the C declaration for the meaning of the fields by kind.
     Key = "watch_key" {
@@ -131,47 +116,23 @@ pub(crate) fn text(field: &[u8; 16]) -> String {
     String::from_utf8_lossy(&field[..end]).into_owned()
 }
 
-/// A mirror out of bytes from the kernel; `None` when they are too few.
-pub(crate) fn from_bytes<T: Copy>(bytes: &[u8]) -> Option<T> {
-    // SAFETY: the length is checked, the read is unaligned, and every bit pattern is a value of a mirror.
-    (bytes.len() >= size_of::<T>()).then(|| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::watch::skeleton::WatchSkelBuilder;
-    use libbpf_rs::AsRawLibbpf;
-    use libbpf_rs::btf::types::{MemberAttr, Struct};
-    use libbpf_rs::btf::{Btf, HasSize};
+    use entrain_bpf::difference;
     use libbpf_rs::skel::{OpenSkel, SkelBuilder};
     use std::mem::MaybeUninit;
-
-    fn same(btf: &Btf<'_>, name: &str, mine: Vec<(&'static str, usize)>, size: usize) {
-        let found = btf.type_by_name::<Struct<'_>>(name).unwrap_or_else(|| panic!("no struct {name} in the object"));
-        let fields: Vec<(String, usize)> = found
-            .iter()
-            .map(|member| {
-                let MemberAttr::Normal { offset } = member.attr else { panic!("a bit field in {name}") };
-                (member.name.expect("members have names").to_str().expect("ASCII").to_owned(), offset as usize / 8)
-            })
-            .collect();
-        let mine: Vec<_> = mine.into_iter().map(|(name, offset)| (name.to_owned(), offset)).collect();
-        assert_eq!(mine, fields, "{name}");
-        assert_eq!(size, found.size(), "{name}");
-    }
 
     #[test]
     fn the_mirrors_are_what_the_bpf_object_has() {
         let mut storage = MaybeUninit::uninit();
         let open = WatchSkelBuilder::default().open(&mut storage).unwrap();
-        // SAFETY: the object is open and outlives the reference.
-        let object = unsafe { open.open_object().as_libbpf_object().as_ref() };
-        let btf = Btf::from_bpf_object(object).unwrap().expect("compiled with BTF");
-        same(&btf, Key::C, Key::fields(), size_of::<Key>());
-        same(&btf, Total::C, Total::fields(), size_of::<Total>());
-        same(&btf, Event::C, Event::fields(), size_of::<Event>());
-        same(&btf, Lost::C, Lost::fields(), size_of::<Lost>());
+        let object = open.open_object();
+        assert_eq!(difference::<Key>(object), None);
+        assert_eq!(difference::<Total>(object), None);
+        assert_eq!(difference::<Event>(object), None);
+        assert_eq!(difference::<Lost>(object), None);
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use super::source::{ExperimentError, Source};
-use super::{Experiment, validate};
+use entrain_config::Source;
+
+use super::{Experiment, ExperimentError, validate};
 
 /// The built-in files, by name.
 const BUILT_IN: &[(&str, &str)] = &[
@@ -38,18 +39,14 @@ pub fn load(name: &str) -> Result<Experiment, ExperimentError> {
         let known = BUILT_IN.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", ");
         return Err(ExperimentError::Unknown { name: name.to_owned(), known });
     }
-    let path = Path::new(name);
-    let text =
-        std::fs::read_to_string(path).map_err(|source| ExperimentError::Read { path: path.to_path_buf(), source })?;
-    parse(name, &text)
+    parse(name, &entrain_config::read(Path::new(name))?)
 }
 
 /// An experiment from its text; `file` is only for messages.
-pub(crate) fn parse(file: &str, text: &str) -> Result<Experiment, ExperimentError> {
+pub fn parse(file: &str, text: &str) -> Result<Experiment, ExperimentError> {
     let file = if file.contains(['/', '.']) { file.to_owned() } else { format!("experiments/{file}.toml") };
     let source = Source { file: &file, text };
-    let experiment: Experiment =
-        toml::from_str(text).map_err(|error| source.error(error.span(), error.message().to_owned()))?;
+    let experiment: Experiment = source.parse()?;
     validate::validate(&experiment, &source)?;
     Ok(experiment)
 }

@@ -4,15 +4,13 @@
 //! file is read, so that a misspelt arm is an error with its line and not an experiment that measures nothing.
 
 mod catalogue;
-mod source;
+mod error;
 #[cfg(test)]
 mod tests;
 mod validate;
 
-#[cfg(test)]
-pub(crate) use catalogue::parse;
-pub use catalogue::{Entry, list, load};
-pub use source::ExperimentError;
+pub use catalogue::{Entry, list, load, parse};
+pub use error::ExperimentError;
 
 use std::time::Duration;
 

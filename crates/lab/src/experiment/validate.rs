@@ -5,10 +5,11 @@ use std::ops::Range;
 
 use toml::Spanned;
 
-use super::source::{ExperimentError, Source};
+use entrain_config::{ConfigError, Source};
+
 use super::{Experiment, Figure, Load, STOCK, Step};
 
-type Checked = Result<(), ExperimentError>;
+type Checked = Result<(), ConfigError>;
 
 /// Checks a whole file; the first thing wrong is the error.
 pub(super) fn validate(experiment: &Experiment, source: &Source) -> Checked {

@@ -31,3 +31,13 @@ uint64_t entitle_n_demand(uint64_t runnable, uint64_t period, uint32_t wants)
 {
 	return entitle_demand(runnable, period, wants);
 }
+
+int entitle_n_raise(struct entitle_floor *vms, uint32_t nr, uint64_t capacity)
+{
+	return entitle_raise(vms, nr, capacity);
+}
+
+uint64_t entitle_n_minima(uint64_t capacity)
+{
+	return entitle_minima(capacity);
+}

@@ -17,6 +17,11 @@ uint64_t entrain_n_wake_vtime(uint64_t vtime, uint64_t queue, uint64_t credit, u
 	return entrain_wake_vtime(vtime, queue, credit, debt);
 }
 
+uint64_t entrain_n_latency_credit(uint64_t target, uint64_t period)
+{
+	return entrain_latency_credit(target, period);
+}
+
 uint64_t entrain_n_share(uint64_t group, uint64_t part, uint64_t active)
 {
 	return entrain_share(group, part, active);

@@ -1,0 +1,124 @@
+//! Where bytes of guests, VMMs and users enter the daemon and its tools, as the fuzz targets of crates/fuzz reach them:
+//! the product's own parsers behind plain arguments, and what must hold of their results as assertions.
+
+use std::path::Path;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use entrain_channel::page::{MAX_VCPUS, PAGE_SIZE};
+use entrain_channel::validate::{Load, Preempt, ValidatedHeader};
+
+use crate::classes::{Classes, Identity};
+use crate::memory::{MemorySlot, ProcessMemory, Slots, parse_maps};
+use crate::pair::{Verified, check};
+use crate::scan::Scan;
+use crate::status::{Answer, Request, Status};
+use crate::{cgroup, metrics, register, top, vm};
+
+/// A memory slot as KVM tells it: first guest-physical address, bytes, the VMM's address, KVM's flags.
+pub type RawSlot = (u64, u64, u64, u32);
+
+fn slots(raw: &[RawSlot]) -> Slots {
+    Slots::new(raw.iter().map(|&(gpa, size, hva, flags)| MemorySlot { gpa, size, hva, flags }).collect())
+}
+
+/// Everything that is taken from a page must lie in the guest's RAM.
+fn inside(slots: &Slots, page: &ValidatedHeader) {
+    let ram = |gpa, length| assert!(slots.hva(gpa, length).is_some(), "{length} bytes at {gpa:#x} are not RAM");
+    ram(page.gpa, PAGE_SIZE as u64);
+    assert!(page.vcpu < page.nr_vcpus && page.nr_vcpus as usize <= MAX_VCPUS && page.cookie != 0);
+    match page.preempt {
+        Some(Preempt::PerCpu { gpa, size }) => ram(gpa, u64::from(size)),
+        Some(Preempt::Task { offset, linear, .. }) => {
+            for base in [0, page.cookie, page.boot_id, u64::MAX - 3] {
+                if let Some(gpa) = linear.translate(base.wrapping_add(u64::from(offset)), 4) {
+                    assert!(gpa < 1 << 52 && gpa % PAGE_SIZE as u64 <= PAGE_SIZE as u64 - 4);
+                }
+            }
+        }
+        None => {}
+    }
+    if let Some(Load { util, nr_running }) = page.load {
+        ram(util, 8);
+        ram(nr_running, 4);
+    }
+}
+
+/// One page's bytes, as found at `gpa`, with a link word that was read before. Whether it may be paired with.
+pub fn page(raw: &[RawSlot], gpa: u64, link: u64, bytes: &[u8; PAGE_SIZE]) -> bool {
+    let slots = slots(raw);
+    match check(&slots, gpa, link, bytes) {
+        Ok(Verified { page, .. }) => {
+            inside(&slots, &page);
+            true
+        }
+        Err(refusal) => {
+            assert_eq!(refusal.to_string().lines().count(), 1, "a log line");
+            false
+        }
+    }
+}
+
+/// A guest's memory, in this process: searched, and every offer in it verified with all its pages. The slots' addresses
+/// may be anything. Returns how many pages could be paired with.
+pub fn memory(raw: &[RawSlot]) -> usize {
+    static SELF: LazyLock<ProcessMemory> = LazyLock::new(|| {
+        ProcessMemory::read(Path::new("/proc"), std::process::id() as i32).expect("a process reads its own maps")
+    });
+    let slots = slots(raw);
+    let deadline = Instant::now() + Duration::from_millis(200);
+    let Ok(Some(hits)) = Scan::new().advance(&slots, &SELF, deadline) else { return 0 };
+    let mut pages = 0;
+    for gpa in hits {
+        let Ok(Some((first, directory))) = register::offer(&slots, &SELF, gpa) else { continue };
+        inside(&slots, &first.page);
+        assert_eq!(directory.len(), first.page.nr_vcpus as usize);
+        for (number, &gpa) in directory.iter().enumerate() {
+            let Ok(verified) = register::sibling(&slots, &SELF, &first.page, number as u32, gpa) else { continue };
+            inside(&slots, &verified.page);
+            assert_eq!((verified.page.cookie, verified.page.gpa), (first.page.cookie, gpa));
+            pages += 1;
+        }
+    }
+    pages
+}
+
+/// The file of `--config`, and which class a VM gets by it.
+pub fn classes(text: &str, name: &str, cgroup: &str, pid: i32) {
+    match Classes::parse(Path::new("host.toml"), text, 4) {
+        Ok(classes) => {
+            classes.of(&Identity { name, pid, cgroup });
+            assert!(classes.summary().lines().count() >= 4);
+        }
+        Err(error) => assert_eq!(error.to_string().lines().count(), 1, "file, line and key in one line"),
+    }
+}
+
+/// A line to the daemon's socket, and two answers of a daemon as `entrain top` and the metrics show them.
+pub fn status(request: &str, before: &str, now: &str) {
+    let _ = serde_json::from_str::<Request>(request);
+    let read = |text| match serde_json::from_str(text) {
+        Ok(Answer::Status(status)) => Some(status),
+        _ => None,
+    };
+    let (Some(before), Some(now)): (Option<Box<Status>>, Option<Box<Status>>) = (read(before), read(now)) else {
+        return;
+    };
+    for vms in [false, true] {
+        top::plain(&before, &now, vms);
+    }
+    metrics::classic(&now);
+}
+
+/// A VMM's `comm`, `cmdline`, `cgroup` and `maps`: its user chooses names of files, of itself and of its VM.
+pub fn process(comm: &str, line: &[u8], cgroup_file: &str, maps: &str) {
+    if let Some(name) = vm::chosen_name(comm, line) {
+        assert!(!name.is_empty() && name.chars().count() <= 40 && !name.contains(char::is_control), "{name:?}");
+    }
+    if let Some(path) = cgroup::path_in(cgroup_file) {
+        assert!(!path.contains('\n'));
+    }
+    for region in parse_maps(maps) {
+        let _ = region.end.wrapping_sub(region.start);
+    }
+}

@@ -1,0 +1,12 @@
+#!/bin/sh
+# cargo's RUSTC_WORKSPACE_WRAPPER for `make fuzz`: compiles the workspace's own crates with the coverage that libFuzzer
+# reads, optimised and with all checks. Libraries and build scripts stay as they are and are shared with other builds.
+set -eu
+case " $* " in
+*" --target "*)
+    exec "$@" -C opt-level=2 -C debug-assertions=on -C overflow-checks=on -C passes=sancov-module \
+        -C llvm-args=-sanitizer-coverage-level=4 -C llvm-args=-sanitizer-coverage-inline-8bit-counters \
+        -C llvm-args=-sanitizer-coverage-pc-table -C llvm-args=-sanitizer-coverage-trace-compares
+    ;;
+*) exec "$@" ;;
+esac
