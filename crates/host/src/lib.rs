@@ -26,6 +26,7 @@ mod skeleton;
 mod snapshot;
 pub mod status;
 pub mod top;
+pub mod uclamp;
 mod vm;
 
 pub use vm::{Channel, name as vm_name};

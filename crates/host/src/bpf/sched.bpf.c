@@ -11,6 +11,7 @@
 #include "sched_queue.h"
 #include "sched_preempt.h"
 #include "sched_yield.h"
+#include "sched_perf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -33,9 +34,12 @@ struct {
 __s32 SCX_OP(host_select_cpu, struct task_struct *p, __s32 prev_cpu, __u64 wake_flags)
 {
 	bool idle = false;
-	__s32 cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
+	__s32 cpu = use_capacity ? perf_select(p, prev_cpu, slice_min_ns) : -1;
 	struct task_ctx *t;
 
+	if (cpu >= 0)
+		return cpu;
+	cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
 	if (!idle)
 		return cpu;
 	t = task_ctx(p);
@@ -64,6 +68,8 @@ void SCX_OP(host_enqueue, struct task_struct *p, __u64 enq_flags)
 	t->llc = c ? c->llc : 0;
 	t->cpu = cpu;
 	q = queue_of(t->llc);
+	if (perf_enqueue(p, t, cpu, slice_min_ns, enq_flags))
+		return;
 
 	t->pub.vtime = entrain_wake_vtime(t->pub.vtime, q->vtime, credit_ns, debt_ns);
 	vtime = t->pub.vtime;
@@ -103,6 +109,8 @@ void SCX_OP(host_dispatch, __s32 cpu, struct task_struct *prev)
 	/* The kernel keeps the one that ran when nothing is dispatched and it has a slice. */
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED))
 		t = task_ctx(prev);
+	if (t && perf_leaves(t))
+		t = NULL;
 	waits = first_waiting(c, cpu, &first, &own_first);
 	if (waits) {
 		/* One that yielded makes way even where its clock is behind. */
@@ -128,6 +136,7 @@ void SCX_OP(host_tick, struct task_struct *p)
 {
 	struct cpu_ctx *c = cpu_ctx(scx_bpf_task_cpu(p));
 
+	perf_tick(p, scx_bpf_task_cpu(p));
 	if (c && c->started && !c->granted &&
 	    entrain_sub(scx_bpf_now(), c->started) + TICK_EARLY_NS >= slice_for(c->llc))
 		scx_bpf_task_set_slice(p, 0);
@@ -191,6 +200,7 @@ void SCX_OP(host_running, struct task_struct *p)
 	if (vm)
 		__sync_fetch_and_add(&vm->running, 1);
 	scx_bpf_task_set_slice(p, slice_now(t, c->llc));
+	perf_running(p, t, cpu, now);
 }
 
 void SCX_OP(host_stopping, struct task_struct *p, bool runnable)
@@ -207,6 +217,7 @@ void SCX_OP(host_stopping, struct task_struct *p, bool runnable)
 	t->started = 0;
 	t->pub.vtime += entrain_charge_share(ran, t->share);
 	COUNT(t, ran, ran);
+	perf_stopping(t, cpu, runnable, now);
 	vm = vm_of(t);
 	if (vm)
 		__sync_fetch_and_add(&vm->running, -1);
