@@ -136,7 +136,7 @@ void SCX_OP(host_tick, struct task_struct *p)
 {
 	struct cpu_ctx *c = cpu_ctx(scx_bpf_task_cpu(p));
 
-	perf_tick(p, scx_bpf_task_cpu(p));
+	perf_tick(p);
 	if (c && c->started && !c->granted &&
 	    entrain_sub(scx_bpf_now(), c->started) + TICK_EARLY_NS >= slice_for(c->llc))
 		scx_bpf_task_set_slice(p, 0);

@@ -285,15 +285,17 @@ static __always_inline void perf_outgrown(struct task_struct *p, struct task_ctx
 }
 
 /* From ops.tick. */
-static __always_inline void perf_tick(struct task_struct *p, __s32 cpu)
+static __always_inline void perf_tick(struct task_struct *p)
 {
 	struct sched_perf_cpu *c;
 	struct task_ctx *t;
 	__u32 scale;
 	__u64 now;
+	__s32 cpu;
 
 	if (!use_perf)
 		return;
+	cpu = scx_bpf_task_cpu(p);
 	c = perf_cpu(cpu);
 	t = task_ctx(p);
 	if (!c || !t)
@@ -316,13 +318,15 @@ static __always_inline bool perf_leaves(struct task_ctx *t)
 static __always_inline bool perf_enqueue(struct task_struct *p, struct task_ctx *t, __s32 cpu, __u64 slice,
 					 __u64 enq_flags)
 {
-	__u32 target = t->perf.target;
 	struct sched_perf_cpu *c;
-	__u64 now = scx_bpf_now();
+	__u32 target;
+	__u64 now;
 	__s32 idle;
 
 	if (!use_capacity)
 		return false;
+	now = scx_bpf_now();
+	target = t->perf.target;
 	t->perf.target = 0;
 	c = perf_cpu(cpu);
 	if (!c || p->nr_cpus_allowed == 1 || p->migration_disabled)
