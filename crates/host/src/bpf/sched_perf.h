@@ -123,12 +123,15 @@ static __always_inline void perf_set(__s32 cpu, struct sched_perf_cpu *c, __u32 
 		scx_bpf_cpuperf_set(cpu, entrain_min((level * 1024 + listener - 1) / listener, ENTRAIN_CAPACITY_SCALE));
 }
 
-/* The level for the task that runs on a CPU now. Its run-queue lock is held. */
+/*
+ * The level for the task that runs on a CPU now. Its run-queue lock is held. `again`: tells it even if nothing changed,
+ * since schedutil drops a request that comes too soon after another one (rate_limit_us) and has no memory of it.
+ */
 static __always_inline void perf_ask(struct task_struct *p, struct task_ctx *t, __s32 cpu, struct sched_perf_cpu *c,
-				     __u32 scale, __u64 now)
+				     __u32 scale, __u64 now, bool again)
 {
 	struct entrain_perf_in in = {.limit = ENTRAIN_CAPACITY_SCALE};
-	__u32 level, ask = 0;
+	__u32 ask = 0;
 
 	in.all = guest_util(c->own.load);
 	in.task = guest_util(t->perf.util.load);
@@ -138,9 +141,9 @@ static __always_inline void perf_ask(struct task_struct *p, struct task_ctx *t, 
 	c->claim = in.claim;
 	c->demand = entrain_min(entrain_max(in.task, in.claim), in.limit);
 	c->wanted = entrain_perf_wanted(&in);
-	level = entrain_perf_step(&c->level, c->wanted, now, &ask);
-	if (ask)
-		perf_set(cpu, c, level);
+	entrain_perf_step(&c->level, c->wanted, now, &ask);
+	if (ask || again)
+		perf_set(cpu, c, c->level.asked);
 }
 
 /* Charges what a task had since it was last looked at. */
@@ -182,7 +185,7 @@ static __always_inline void perf_running(struct task_struct *p, struct task_ctx 
 	if (came || removed)
 		entrain_util_move(&c->own, came, removed);
 	WRITE_ONCE(c->busy, 1);
-	perf_ask(p, t, cpu, c, scale, now);
+	perf_ask(p, t, cpu, c, scale, now, false);
 }
 
 /* From ops.stopping. */
@@ -303,7 +306,7 @@ static __always_inline void perf_tick(struct task_struct *p)
 	now = scx_bpf_now();
 	scale = perf_scale(cpu, c);
 	perf_charge(t, c, scale, now);
-	perf_ask(p, t, cpu, c, scale, now);
+	perf_ask(p, t, cpu, c, scale, now, true);
 	if (use_capacity)
 		perf_outgrown(p, t, cpu, c, now);
 }
