@@ -86,6 +86,7 @@ static __always_inline __u32 perf_claim(struct task_struct *p, struct task_ctx *
 {
 	struct entrain_pairing *pairing = t->pub.vcpu ? entrain_pairing_of(p) : NULL;
 	struct entrain_page *page;
+	struct entrain_box64 *own;
 	__u64 beat;
 
 	if (!pairing)
@@ -100,8 +101,9 @@ static __always_inline __u32 perf_claim(struct task_struct *p, struct task_ctx *
 		if (entrain_fresh(now, t->perf.beat_at, ENTRAIN_GUEST_EXPIRY_NS))
 			return entrain_perf_claim(READ_ONCE(page->guest.util), 1, scale);
 	}
-	if (pairing->util)
-		return entrain_perf_claim(READ_ONCE(pairing->util->v), 0, scale);
+	own = pairing->util;
+	if (own)
+		return entrain_perf_claim(READ_ONCE(own->v), 0, scale);
 	return t->perf.est;
 }
 
