@@ -9,6 +9,7 @@
 //! there before stands in a file, too, so that the next start puts back what a `kill -9` left.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -123,17 +124,16 @@ impl Clamps {
     /// no pairing (any more).
     fn follow(&mut self, tid: i32, told: Option<(u64, u64)>, words: bool, scale: u32) {
         let now = Instant::now();
-        if !self.threads.contains_key(&tid) {
-            if told.is_none() {
-                return;
+        let clamp = match self.threads.entry(tid) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(_) if told.is_none() => return,
+            Entry::Vacant(free) => {
+                // It may have ended a moment ago.
+                let Ok(before) = get(tid) else { return };
+                let never = !POLICIES.contains(&before.policy);
+                free.insert(Clamp { before, set: None, level: Level::default(), beat: (0, now), never })
             }
-            // It may have ended a moment ago.
-            let Ok(before) = get(tid) else { return };
-            let never = !POLICIES.contains(&before.policy);
-            let beat = (0, now);
-            self.threads.insert(tid, Clamp { before, set: None, level: Level::default(), beat, never });
-        }
-        let clamp = self.threads.get_mut(&tid).expect("inserted above");
+        };
         if clamp.never {
             return;
         }
