@@ -168,6 +168,7 @@ extern const struct cpumask *scx_bpf_get_idle_cpumask(void) __ksym;
 extern void scx_bpf_put_idle_cpumask(const struct cpumask *cpumask) __ksym;
 extern void scx_bpf_cpuperf_set(__s32 cpu, __u32 perf) __ksym __weak;
 extern __u32 scx_bpf_cpuperf_cap(__s32 cpu) __ksym __weak;
+extern __u32 scx_bpf_cpuperf_cur(__s32 cpu) __ksym __weak;
 extern __u64 scx_bpf_now(void) __ksym __weak;
 extern void scx_bpf_exit_bstr(__s64 exit_code, char *fmt, unsigned long long *data, __u32 data_len) __ksym;
 extern void scx_bpf_error_bstr(char *fmt, unsigned long long *data, __u32 data_len) __ksym;

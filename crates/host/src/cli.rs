@@ -11,7 +11,8 @@ use entrain_channel::page::feature;
 use crate::classes::Classes;
 use crate::daemon::{ObserveOnly, Options, run as run_daemon};
 use crate::programs::Programs;
-use crate::schedule::{self, companion::Schedule};
+use crate::schedule::{self, Perf, companion::Schedule};
+use crate::uclamp::Clamps;
 use crate::{cpus, metrics};
 
 /// Where the lock and the status socket are.
@@ -53,6 +54,15 @@ pub struct HostArgs {
     /// Serve metrics for Prometheus at this address; a port alone is one of 127.0.0.1
     #[arg(long, value_name = "[ADDR:]PORT", value_parser = metrics::parse_address)]
     pub metrics: Option<SocketAddr>,
+    /// Mode `schedule`: ask pCPUs for the performance that their tasks and the guests need (docs/frequency.md)
+    #[arg(long, value_enum, default_value = "auto")]
+    pub perf: Perf,
+    /// Mode `observe`: set what guests need as `uclamp_min` of their vCPUs' threads (docs/frequency.md)
+    #[arg(long)]
+    pub uclamp: bool,
+    /// Capacity of each pCPU, 0..=1024, where the lab emulates it
+    #[arg(long, hide = true, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub capacities: Vec<u32>,
     /// Take part in the self-test of the channel (experiments `channel` and `lifecycle`)
     #[arg(long, hide = true)]
     pub selftest: bool,
@@ -91,13 +101,26 @@ pub fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
         print!("{}", complexity(task)?);
         return Ok(ExitCode::SUCCESS);
     }
-    let options =
-        Options { run_dir: args.run_dir, selftest: args.selftest, metrics: args.metrics, config: args.config };
+    anyhow::ensure!(
+        !(args.uclamp && args.mode == Mode::Schedule),
+        "--uclamp is for --mode observe: the scheduler asks for performance by itself"
+    );
+    let options = Options {
+        run_dir: args.run_dir,
+        selftest: args.selftest,
+        metrics: args.metrics,
+        config: args.config,
+        capacities: args.capacities.clone(),
+    };
     let extra = if args.selftest { feature::SELFTEST } else { 0 };
     match args.mode {
+        Mode::Observe if args.uclamp => {
+            run_daemon(&options, extra, |_| Ok(Box::new(Clamps::start(&options.run_dir)?)))?;
+        }
         Mode::Observe => run_daemon(&options, extra, |_| Ok(Box::new(ObserveOnly)))?,
         Mode::Schedule => run_daemon(&options, extra | feature::HOST_SCHED, |programs| {
-            let schedule = schedule::Options { tune: args.tune, ..Default::default() };
+            let (tune, perf, capacities) = (args.tune, args.perf, args.capacities);
+            let schedule = schedule::Options { tune, perf, capacities, ..Default::default() };
             Ok(Box::new(Schedule::start(schedule, programs)?))
         })?,
     }

@@ -27,7 +27,7 @@ use crate::fleet::Fleet;
 use crate::interface::{EVENT_DOORBELL, EVENT_IDLE, Event, from_bytes};
 use crate::programs::Programs;
 use crate::status::{Answer, Asker, Status, Work, serve};
-use crate::{cpus, metrics, notify, privilege, snapshot};
+use crate::{cpus, metrics, notify, privilege, snapshot, uclamp};
 
 /// Heartbeat of the host in the page (`ENTRAIN_HOST_BEAT_NS`).
 const TICK: Duration = Duration::from_millis(100);
@@ -72,6 +72,9 @@ pub enum HostError {
     /// The scheduler.
     #[error(transparent)]
     Schedule(#[from] crate::schedule::ScheduleError),
+    /// The utilisation clamps.
+    #[error(transparent)]
+    Uclamp(#[from] crate::uclamp::UclampError),
 }
 
 fn system(what: &'static str) -> impl FnOnce(io::Error) -> HostError {
@@ -89,6 +92,8 @@ pub struct Options {
     pub metrics: Option<SocketAddr>,
     /// The file of classes.
     pub config: Option<PathBuf>,
+    /// Capacity of each pCPU (0..=1024) instead of the kernel's, for emulated ones; empty = the kernel's.
+    pub capacities: Vec<u32>,
 }
 
 /// What runs beside observing: the host's scheduler in mode `schedule`. Called from the main loop.
@@ -105,6 +110,10 @@ pub(crate) trait Companion {
     }
     /// Every 100 ms. An error ends the daemon.
     fn tick(&mut self) -> Result<(), HostError>;
+    /// What cannot wait for a tick. Returns when it is to be called again; `None` = never. An error ends the daemon.
+    fn fine(&mut self, _fleet: &Fleet) -> Result<Option<Duration>, HostError> {
+        Ok(None)
+    }
 }
 
 /// Mode `observe`: nothing beside.
@@ -132,6 +141,7 @@ pub(crate) fn run(
     }
     let classes = options.config.as_deref().map(Classes::load).transpose()?;
     let _lock = lock(&options.run_dir)?;
+    uclamp::clean_up(&options.run_dir);
     entrain_bpf::quiet();
 
     let stop = Arc::new(AtomicBool::new(false));
@@ -156,7 +166,7 @@ pub(crate) fn run(
     }
     serve(&socket, Asker::new(sender, waker)).map_err(|source| HostError::File { path: socket.clone(), source })?;
 
-    set_cpus(&programs, features.freq_scale);
+    set_cpus(&programs, features.freq_scale, &options.capacities);
     programs.attach(&features)?;
     let fleet = Rc::new(RefCell::new(Fleet::new(programs, PathBuf::from("/proc"))));
     let (soon, idled) = (Rc::new(RefCell::new(true)), Rc::new(Cell::new(false)));
@@ -172,6 +182,7 @@ pub(crate) fn run(
         selftest: options.selftest,
         classes,
         weights: Weights::default(),
+        capacities: options.capacities.clone(),
         reload,
     };
     info!("observing {} pCPUs; status in {}", cpus.len(), socket.display());
@@ -202,13 +213,14 @@ fn lock(run_dir: &Path) -> Result<File, HostError> {
 }
 
 /// Tells BPF what the pCPUs are. `counted`: the kernel counts performance levels, so cpufreq is not asked.
-fn set_cpus(programs: &Programs, counted: bool) {
+fn set_cpus(programs: &Programs, counted: bool, capacities: &[u32]) {
     for (index, cpu) in cpus::read(Path::new("/sys")).iter().enumerate().take(programs.pcpus.entries()) {
         let entry = programs.pcpus.at(index);
+        let capacity = capacities.get(index).copied().unwrap_or(cpu.capacity);
         // SAFETY: aligned fields inside the table; BPF only reads them, but for `perf` where the kernel counts.
         unsafe {
             (&raw mut (*entry).domain).write_volatile(cpu.domain);
-            (&raw mut (*entry).capacity).write_volatile(if cpu.online { cpu.capacity } else { 0 });
+            (&raw mut (*entry).capacity).write_volatile(if cpu.online { capacity } else { 0 });
             if !counted {
                 (&raw mut (*entry).perf).write_volatile(cpu.level);
             }
@@ -261,6 +273,7 @@ struct Daemon {
     selftest: bool,
     classes: Option<Classes>,
     weights: Weights,
+    capacities: Vec<u32>,
     /// Set by SIGHUP.
     reload: Arc<AtomicBool>,
 }
@@ -278,6 +291,7 @@ impl Daemon {
         let mut next_tick = Instant::now();
         let mut next_discovery = next_tick;
         let mut next_share = next_tick;
+        let mut next_fine = Some(next_tick);
         while !stop.load(Ordering::Relaxed) {
             let now = Instant::now();
             if now >= next_tick {
@@ -307,7 +321,11 @@ impl Daemon {
                 self.fleet.borrow_mut().share_cpus()?;
                 next_share = Instant::now() + self.fleet.borrow().share_period();
             }
-            wait(next_tick.min(next_share), wake.as_fd(), ring);
+            if next_fine.is_some_and(|at| now >= at) {
+                next_fine = companion.fine(&self.fleet.borrow())?.map(|period| Instant::now() + period);
+            }
+            let next = next_tick.min(next_share);
+            wait(next_fine.map_or(next, |at| at.min(next)), wake.as_fd(), ring);
             // Errors here are those of our own callback, which has none.
             let _ = ring.consume();
             if seen.idled.take() {
@@ -343,7 +361,7 @@ impl Daemon {
             vm.class = given.map(|given| given.class);
         }
         companion.classes(&schedule)?;
-        set_cpus(&fleet.programs, self.features.freq_scale);
+        set_cpus(&fleet.programs, self.features.freq_scale, &self.capacities);
         drop(fleet);
         self.work.discoveries += 1;
         self.work.discovery_ns += start.elapsed().as_nanos() as u64;

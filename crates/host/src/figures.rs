@@ -1,5 +1,6 @@
 //! Figures of the host's scheduler and of the BPF programs, for the status.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -80,6 +81,22 @@ impl From<Stats> for ScheduleStatus {
     }
 }
 
+/// What a pCPU is asked to run at, 1/1024 of the biggest pCPU at its highest frequency.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LevelStatus {
+    /// What its tasks were measured to use.
+    pub util: u32,
+    /// What the one that runs claims.
+    pub claim: u32,
+    /// The level wanted for them, headroom included.
+    pub wanted: u32,
+    /// The level asked for: above `wanted` for a while after it fell.
+    pub asked: u32,
+    /// Times that the frequency driver was asked.
+    pub asks: u64,
+}
+
 /// One BPF program of the daemon, as the kernel counts it while `sysctl kernel.bpf_stats_enabled` is 1.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgramStatus {
@@ -97,6 +114,10 @@ pub struct ProgramStatus {
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) schedule: Option<ScheduleStatus>,
+    /// By number of the pCPU; empty where no levels are asked for.
+    pub(crate) levels: Vec<LevelStatus>,
+    /// uclamp_min that is set on a thread.
+    pub(crate) clamps: BTreeMap<i32, u32>,
     pub(crate) programs: Vec<ProgramStatus>,
 }
 

@@ -314,6 +314,14 @@ impl Fleet {
         self.programs.selftest(self.vcpu_numbers.end(), time)
     }
 
+    /// Publishes the pCPUs' levels now; a pairing that is found to have ended is let go of at the next [`Self::tick`].
+    pub(crate) fn publish_levels(&self) -> Result<(), Error> {
+        if self.vms.values().any(|vm| vm.paired() > 0) {
+            self.programs.tick(self.vcpu_numbers.end())?;
+        }
+        Ok(())
+    }
+
     /// Publishes what changes slowly, and lets go of pages that guests asked for or that are theirs again.
     pub(crate) fn tick(&mut self) -> Result<(), Error> {
         let result = self.programs.tick(self.vcpu_numbers.end())?;

@@ -27,6 +27,7 @@ mod skeleton;
 mod snapshot;
 pub mod status;
 pub mod top;
+pub mod uclamp;
 #[doc(hidden)]
 pub mod untrusted;
 mod vm;

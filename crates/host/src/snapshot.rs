@@ -14,7 +14,10 @@ use crate::status::{PcpuStatus, SCHEMA, Status, VcpuStatus, VmStatus, Work};
 /// Figures as they are now; times in a state that still lasts are counted up to now.
 pub(crate) fn take(fleet: &Fleet, mode: &str, uptime: Duration, work: Work, figures: Figures) -> Status {
     let now_ns = monotonic_ns();
-    let pcpus = (0..fleet.programs.pcpus.entries()).map(|cpu| pcpu(cpu as u32, &fleet.programs.pcpus.get(cpu)));
+    let pcpus = (0..fleet.programs.pcpus.entries()).map(|cpu| PcpuStatus {
+        level: figures.levels.get(cpu).copied(),
+        ..pcpu(cpu as u32, &fleet.programs.pcpus.get(cpu))
+    });
     let vms = fleet.vms.values().map(|vm| VmStatus {
         name: vm.name.clone(),
         pid: vm.found.tgid,
@@ -27,13 +30,11 @@ pub(crate) fn take(fleet: &Fleet, mode: &str, uptime: Duration, work: Work, figu
             .vcpus
             .iter()
             .map(|(id, known)| {
-                vcpu(
-                    *id,
-                    known.paired.is_some(),
-                    steal_ns(&fleet.proc, known.tid),
-                    &fleet.programs.vcpus.get(known.index as usize),
-                    now_ns,
-                )
+                let entry = fleet.programs.vcpus.get(known.index as usize);
+                VcpuStatus {
+                    clamp: figures.clamps.get(&known.tid).copied(),
+                    ..vcpu(*id, known.paired.is_some(), steal_ns(&fleet.proc, known.tid), &entry, now_ns)
+                }
             })
             .collect(),
     });
@@ -58,6 +59,7 @@ fn pcpu(cpu: u32, entry: &interface::Pcpu) -> PcpuStatus {
         idle: entry.idle != 0,
         capacity: entry.capacity,
         perf: entry.perf,
+        level: None,
         switches: entry.switches,
         idles: entry.idles,
         instants: entry.instants,
@@ -94,6 +96,7 @@ fn vcpu(id: u32, paired: bool, steal_ns: u64, entry: &interface::Vcpu, now_ns: u
         paired,
         // The guest's words, as it wrote them: kept within what they can mean.
         util: entry.util.min(1024),
+        clamp: None,
         runnable: entry.runnable.min(1 << 20),
     }
 }

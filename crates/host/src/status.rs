@@ -10,7 +10,7 @@ use std::time::Duration;
 use crossbeam_channel::{Sender, bounded};
 use serde::{Deserialize, Serialize};
 
-use crate::figures::{ProgramStatus, ScheduleStatus};
+use crate::figures::{LevelStatus, ProgramStatus, ScheduleStatus};
 use crate::privilege;
 use crate::vm::Channel;
 
@@ -80,6 +80,9 @@ pub struct PcpuStatus {
     pub capacity: u32,
     /// Performance level, 0..=1024.
     pub perf: u32,
+    /// What it is asked to run at, where that is asked for.
+    #[serde(default)]
+    pub level: Option<LevelStatus>,
     /// Context switches to vCPUs.
     pub switches: u64,
     /// Transitions to and from idle.
@@ -154,6 +157,9 @@ pub struct VcpuStatus {
     pub paired: bool,
     /// Utilisation that the guest registers, 0..=1024.
     pub util: u64,
+    /// `uclamp_min` that `--uclamp` has set on its thread, 0..=1024.
+    #[serde(default)]
+    pub clamp: Option<u32>,
     /// Runnable tasks that the guest registers.
     pub runnable: u64,
 }

@@ -4,6 +4,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use entrain_policy::host::*;
+use entrain_policy::perf;
 
 /// The best of some rounds: the others were disturbed.
 fn measure(name: &str, mut decide: impl FnMut(u64)) {
@@ -49,5 +50,18 @@ fn main() {
     measure("preempt", |n| {
         let input = PreemptIn { vtime: n, victim_vtime: n + 9, victim_ran: n, victim_level: 2, urgent: 0 };
         black_box(preempt(black_box(&input), &PreemptLimits { granularity: 1_000_000, min_run: 200_000 }));
+    });
+    let mut level = perf::Level::default();
+    measure("perf", |n| {
+        let input = perf::PerfIn { all: 300, task: 100, claim: n as u32 & 1023, limit: 1024 };
+        black_box(level.step(perf::wanted(black_box(&input)), n * 1000));
+    });
+    let mut util = perf::Util::default();
+    measure("util_fold", |n| {
+        util.ran += 700_000;
+        util.fold(black_box(n * 2_000_000), 1024);
+    });
+    measure("capacity", |n| {
+        black_box(perf::score(black_box(n as u32 & 1023), 446, 1024));
     });
 }

@@ -70,6 +70,42 @@ ENTRAIN_POLICY entrain_u32 guest_util(entrain_u64 load)
 	return (entrain_u32)(entrain_min(load, GUEST_LOAD_ONE) / 1024);
 }
 
+/*
+ * What a task that has worked so long without a sleep is taken to need, 0..1024, whatever was known of it before: a
+ * mean that begins at 0 and has a half-life of 8 ms. A quarter of PELT's, as Android's kernels set it for phones
+ * (sched_pelt_multiplier 4), and by the time worked, not by capacity and frequency: on a slow CPU those would hold back
+ * the very signal that makes it faster.
+ */
+#define GUEST_RAMP_FASTER 4
+
+ENTRAIN_POLICY entrain_u32 guest_ramp(entrain_u64 worked)
+{
+	worked = entrain_min(worked, ENTRAIN_SEC);
+	return (entrain_u32)(1024 - guest_load_decay(worked * GUEST_RAMP_FASTER / GUEST_LOAD_PERIOD_NS) / 64);
+}
+
+/* What a task is taken to need while it runs, 0..1024: measured, remembered from its last stay, or ramping up. */
+ENTRAIN_POLICY entrain_u32 guest_task_claim(entrain_u64 load, entrain_u32 est, entrain_u64 worked)
+{
+	entrain_u64 known = entrain_max(guest_util(load), entrain_min(est, 1024));
+
+	return (entrain_u32)entrain_max(known, guest_ramp(worked));
+}
+
+/*
+ * What a vCPU tells its host, 0..1024: the mean of what it used, or what the tasks on it are taken to need, whichever
+ * is more; as the kernel's own figure of a run queue (util_avg and util_est). `idle_for`: ns since `load` was counted
+ * in which nothing ran.
+ */
+ENTRAIN_POLICY entrain_u32 guest_vcpu_claim(entrain_u64 load, entrain_u64 idle_for, entrain_u32 running,
+					    entrain_s64 waiting)
+{
+	entrain_u64 mean = guest_util(load) * guest_load_decay(idle_for / GUEST_LOAD_PERIOD_NS) >> 16;
+	entrain_u64 tasks = running + (waiting > 0 ? entrain_min((entrain_u64)waiting, 1024) : 0);
+
+	return (entrain_u32)entrain_min(entrain_max(mean, tasks), 1024);
+}
+
 /* Running mean of a measured duration, an eighth of the new value at a time. */
 ENTRAIN_POLICY entrain_u64 guest_mean(entrain_u64 mean, entrain_u64 value)
 {

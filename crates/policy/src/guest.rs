@@ -141,6 +141,9 @@ mod ffi {
         pub(super) safe fn guest_n_preempts(waking: u64, running: u64) -> c_int;
         pub(super) safe fn guest_n_load_update(load: u64, worked: u64, elapsed: u64, capacity: u32, perf: u32) -> u64;
         pub(super) safe fn guest_n_util(load: u64) -> u32;
+        pub(super) safe fn guest_n_ramp(worked: u64) -> u32;
+        pub(super) safe fn guest_n_task_claim(load: u64, est: u32, worked: u64) -> u32;
+        pub(super) safe fn guest_n_vcpu_claim(load: u64, idle_for: u64, running: u32, waiting: i64) -> u32;
         pub(super) safe fn guest_n_real_time(ran: u64, stolen: u64) -> u64;
         pub(super) safe fn guest_n_mean(mean: u64, value: u64) -> u64;
         pub(super) safe fn guest_n_stolen_share(worked: u64, stolen: u64) -> u32;
@@ -194,6 +197,21 @@ pub fn slice(waiting: u32) -> u64 {
 /// Whether a waking task takes the vCPU from the running one, by their virtual times.
 pub fn preempts(waking: u64, running: u64) -> bool {
     ffi::guest_n_preempts(waking, running) != 0
+}
+
+/// What a task that has worked so long (ns) without a sleep is taken to need, 0..=1024.
+pub fn ramp(worked: u64) -> u32 {
+    ffi::guest_n_ramp(worked)
+}
+
+/// What a task is taken to need while it runs, 0..=1024.
+pub fn task_claim(load: u64, est: u32, worked: u64) -> u32 {
+    ffi::guest_n_task_claim(load, est, worked)
+}
+
+/// What a vCPU tells its host, 0..=1024.
+pub fn vcpu_claim(load: u64, idle_for: u64, running: u32, waiting: i64) -> u32 {
+    ffi::guest_n_vcpu_claim(load, idle_for, running, waiting)
 }
 
 /// Load after `elapsed` ns of which `worked` were real work, 0..=2^20.

@@ -6,3 +6,4 @@
 pub mod entitle;
 pub mod guest;
 pub mod host;
+pub mod perf;

@@ -47,6 +47,7 @@ __s32 SCX_OP(guest_select_cpu, struct task_struct *p, __s32 previous, __u64 wake
 		count(cpu == previous ? &stats.wake_previous : &stats.wake_idle);
 		if (host_view(cpu).instant)
 			count(&stats.wake_instant);
+		wait_begin(t, cpu, scx_bpf_now());
 		if (may_direct(cpu)) {
 			join(t);
 			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, guest_slice(0), 0);
@@ -86,14 +87,17 @@ void SCX_OP(guest_enqueue, struct task_struct *p, __u64 enq_flags)
 		 */
 		count(&stats.wake_queued);
 		count(&stats.preempts);
+		wait_begin(t, cpu, now);
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, guest_slice(0), enq_flags | SCX_ENQ(PREEMPT));
 		return;
 	}
 	if (is_pinned(p) || target < 0) {
 		/* Nowhere else to go: this vCPU serves it, parked or not. */
 		target = cpu;
+		wait_begin(t, cpu, now);
 		insert(p, QUEUE_PINNED(cpu), vtime, enq_flags);
 	} else {
+		wait_begin(t, target, now);
 		insert(p, QUEUE_OPEN(target), vtime, enq_flags);
 	}
 
@@ -221,6 +225,7 @@ void SCX_OP(guest_stopping, struct task_struct *p, bool runnable)
 	if (t && !runnable) {
 		v->burst = guest_mean(v->burst, t->ran);
 		t->ran = 0;
+		t->est = entrain_util_est(t->est, t->load);
 	}
 }
 
@@ -274,6 +279,7 @@ void SCX_OP(guest_quiescent, struct task_struct *p, __u64 deq_flags)
 		return;
 	__sync_fetch_and_add(&nr_runnable, -1);
 	__sync_fetch_and_add(&total_share, -(__s64)t->share);
+	wait_end(t);
 	cgroup_leave(&t->member);
 }
 
@@ -285,6 +291,7 @@ void SCX_OP(guest_update_idle, __s32 cpu, bool idle)
 	if (idle) {
 		v->run_at = 0;
 		publish_running(cpu, NULL, 0);
+		publish_util_idle(cpu);
 	}
 	publish_wants(cpu);
 }

@@ -8,18 +8,54 @@
 
 #include "sched_host.h"
 
-/* Loads are brought up to date at most this often: a quarter of their half-life. */
-#define LOAD_EVERY_NS (8 * ENTRAIN_MSEC)
+/* Loads are brought up to date at most this often: two of their periods, and less than a tick. */
+#define LOAD_EVERY_NS (2 * ENTRAIN_MSEC)
+
+/* The task no longer waits for a vCPU. */
+static __always_inline void wait_end(struct task_ctx *t)
+{
+	if (!t->where)
+		return;
+	__sync_fetch_and_add(&vcpu(t->where - 1)->waiting, -(__s64)t->waits);
+	t->where = 0;
+}
+
+/* The task waits for a vCPU: what it needs is part of what that vCPU needs, and the host is told. */
+static __always_inline void wait_begin(struct task_ctx *t, __s32 cpu, __u64 now)
+{
+	wait_end(t);
+	t->waits = guest_task_claim(t->load, t->est, 0);
+	t->where = cpu + 1;
+	__sync_fetch_and_add(&vcpu(cpu)->waiting, t->waits);
+	publish_util(cpu, now);
+}
 
 /* The task's account with its vCPU starts here. */
 static __always_inline void account_start(__s32 cpu, struct task_ctx *t, __u64 now)
 {
 	struct vcpu_ctx *v = vcpu(cpu);
+	__u32 capacity, perf;
 
+	/* The time that it slept; what it did before that was counted when it stopped. */
+	if (now - t->load_at >= LOAD_EVERY_NS) {
+		capacity = host_capacity(cpu, &perf);
+		t->load = guest_load_update(t->load, t->load_ran, now - t->load_at, capacity, perf);
+		t->load_ran = 0;
+		t->load_at = now;
+	}
+	if (now - v->load_at >= LOAD_EVERY_NS) {
+		capacity = host_capacity(cpu, &perf);
+		v->load = guest_load_update(v->load, v->load_ran, now - v->load_at, capacity, perf);
+		v->load_ran = 0;
+		v->load_at = now;
+	}
+	wait_end(t);
+	v->claim = guest_task_claim(t->load, t->est, t->ran);
 	v->run_at = now;
 	v->run_vtime = t->vtime;
 	v->run_share = t->share;
 	v->steal_at = steal_clock(cpu, &v->steal_clock);
+	publish_util(cpu, now);
 }
 
 /*
@@ -55,7 +91,6 @@ static __noinline void account_settle(__s32 cpu, struct task_struct *p, struct t
 		v->load = guest_load_update(v->load, v->load_ran, now - v->load_at, capacity, perf);
 		v->load_ran = 0;
 		v->load_at = now;
-		publish_util(cpu, v->load);
 	}
 	if (now - t->load_at >= LOAD_EVERY_NS) {
 		capacity = host_capacity(cpu, &perf);
@@ -63,6 +98,8 @@ static __noinline void account_settle(__s32 cpu, struct task_struct *p, struct t
 		t->load_ran = 0;
 		t->load_at = now;
 	}
+	v->claim = guest_task_claim(t->load, t->est, t->ran);
+	publish_util(cpu, now);
 	v->run_at = now;
 	v->run_vtime = t->vtime;
 	v->steal_at = steal;

@@ -129,12 +129,31 @@ static __always_inline void publish_runnable(__s32 cpu)
 							 (__u64)scx_bpf_dsq_nr_queued(QUEUE_PINNED(cpu)));
 }
 
-static __always_inline void publish_util(__s32 cpu, __u64 load)
+/*
+ * Tells the host what a vCPU needs; on any vCPU, whenever that changes. A wake-up tells it before the host is asked to
+ * run the vCPU, so that the CPU is at its level when the task begins.
+ */
+static __always_inline void publish_util(__s32 cpu, __u64 now)
+{
+	struct entrain_page *page = page_of(cpu);
+	struct vcpu_ctx *v = vcpu(cpu);
+	__u64 util;
+
+	if (!page)
+		return;
+	util = guest_vcpu_claim(v->load, v->run_at ? 0 : entrain_sub(now, v->load_at), v->claim, v->waiting);
+	if (READ_ONCE(page->guest.util) != util)
+		WRITE_ONCE(page->guest.util, util);
+}
+
+/* Nothing runs there: a host that runs the vCPU for an interrupt needs no more than it measures itself. */
+static __always_inline void publish_util_idle(__s32 cpu)
 {
 	struct entrain_page *page = page_of(cpu);
 
+	vcpu(cpu)->claim = 0;
 	if (page)
-		WRITE_ONCE(page->guest.util, guest_util(load));
+		WRITE_ONCE(page->guest.util, 0);
 }
 
 /* vCPUs that the guest could use: at once in page 0, which speaks for the guest, and in the vCPU's own. */

@@ -11,6 +11,7 @@
 #include "guest_wake.h"
 #include "guest_preempt.h"
 #include "guest_load.h"
+#include "perf.h"
 #include "guest_vcpud.h"
 #include "sched_interface.h"
 
@@ -49,6 +50,8 @@ struct vcpu_ctx {
 	__u64 pinned_ran;  /* of `ran`, by pinned tasks */
 	__u64 load;	   /* of guest_load.h */
 	__u64 load_at, load_ran;
+	__u64 claim;   /* of the task that runs, 0..1024; 0 = none */
+	__s64 waiting; /* sum of the claims of those that wait for it; changed by anybody, atomically */
 	__u64 look;    /* where its search for others' work goes on */
 	__u64 compare; /* 1: a tick has passed since it last compared its own work with that of others */
 	/* Written by the controller. */
@@ -68,6 +71,10 @@ struct task_ctx {
 	__u64 load_at, load_ran;
 	__u64 ran;    /* since it woke up */
 	__u64 joined; /* it has a place in virtual time */
+	__u32 est;    /* what it used when it last went to sleep, 0..1024 */
+	__u32 waits;  /* what it adds to `waiting` of ... */
+	__u32 where;  /* ... 1 + this vCPU; 0 = of none */
+	__u32 pad;
 };
 
 struct {

@@ -12,6 +12,7 @@
 #include "sched_queue.h"
 #include "sched_preempt.h"
 #include "sched_yield.h"
+#include "sched_perf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -34,8 +35,11 @@ struct {
 __s32 SCX_OP(host_select_cpu, struct task_struct *p, __s32 prev_cpu, __u64 wake_flags)
 {
 	bool idle = false;
-	__s32 cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
+	__s32 cpu = use_capacity ? perf_select(p, prev_cpu, slice_max_ns) : -1;
 
+	if (cpu >= 0)
+		return cpu;
+	cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
 	if (idle)
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_max_ns, 0);
 	return cpu;
@@ -55,6 +59,8 @@ void SCX_OP(host_enqueue, struct task_struct *p, __u64 enq_flags)
 		return;
 	}
 	wait_end(t);
+	if (perf_enqueue(p, t, cpu, slice_max_ns, enq_flags))
+		return;
 	q = queue_of(c->llc);
 	t->pub.vtime = entrain_wake_vtime(t->pub.vtime, q->vtime, credit_of(t), debt_ns);
 	vtime = t->pub.vtime;
@@ -107,6 +113,8 @@ void SCX_OP(host_dispatch, __s32 cpu, struct task_struct *prev)
 	/* The kernel keeps the one that ran when nothing is dispatched and it has a slice. */
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED))
 		t = task_ctx(prev);
+	if (t && perf_leaves(t))
+		t = NULL;
 	waits = first_of(c, cpu, &first);
 	/* One that yielded makes way even where its clock is behind. */
 	stays = t && t->started && !t->yielded;
@@ -144,6 +152,7 @@ void SCX_OP(host_tick, struct task_struct *p)
 	struct cpu_ctx *c = cpu_ctx(cpu);
 	__u64 now, first;
 
+	perf_tick(p);
 	if (!c || !c->started || c->granted || c->waiting <= 0)
 		return;
 	now = scx_bpf_now();
@@ -212,6 +221,7 @@ void SCX_OP(host_running, struct task_struct *p)
 	vm = corun_skew_ns ? vm_of(t) : NULL;
 	if (vm)
 		__sync_fetch_and_add(&vm->running, 1);
+	perf_running(p, t, cpu, now);
 }
 
 void SCX_OP(host_stopping, struct task_struct *p, bool runnable)
@@ -228,6 +238,7 @@ void SCX_OP(host_stopping, struct task_struct *p, bool runnable)
 	t->started = 0;
 	t->pub.vtime += entrain_charge_share(ran, t->share);
 	COUNT(t, ran, ran);
+	perf_stopping(t, cpu, runnable, now);
 	vm = corun_skew_ns ? vm_of(t) : NULL;
 	if (vm)
 		__sync_fetch_and_add(&vm->running, -1);

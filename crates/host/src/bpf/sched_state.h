@@ -12,6 +12,7 @@
 #include "yield.h"
 #include "corun.h"
 #include "place.h"
+#include "perf.h"
 
 /*
  * Tunables. The defaults need no tuning; each line says what is paid for what. Set by the loader before load.
@@ -62,6 +63,19 @@ const volatile __u32 nr_llcs = 1;
 
 #define DSQ_CPU(cpu) (0x10000ULL + (cpu))
 
+/* What sched_perf.h keeps of a task. */
+struct task_perf {
+	struct entrain_util util;
+	__u64 since; /* on a CPU and not charged since; 0 = is not on one */
+	__u64 moved; /* for capacity, last */
+	__u64 beat;  /* of its guest, as last seen, and when that changed */
+	__u64 beat_at;
+	__u32 est;    /* what it used when it last ran, 0..1024 */
+	__s32 home;   /* 1 + the CPU whose sum it is part of */
+	__u32 target; /* 1 + the CPU that it leaves for */
+	__u32 pad;
+};
+
 struct task_ctx {
 	struct sched_public pub; /* first: the daemon reads it */
 	__u64 started;		 /* on a CPU since; 0 = is not on one */
@@ -73,12 +87,13 @@ struct task_ctx {
 	struct cgroup_member member;
 	__u64 share_at; /* when `share` was worked out; 0 = never */
 	__u32 class_epoch;
-	__u32 cpu;	/* queued: whose queue */
-	__u32 queued;	/* 1: waits in a CPU's queue and is counted there */
-	__u32 level;	/* enum entrain_critical when it was last taken off a CPU */
-	__u32 front;	/* 1: preempted inside a section, goes first, once */
-	__u32 share;	/* what it was charged by last, 1/1024 of a weight */
-	__u32 yielded;	/* 1: it gave up the CPU itself, so it has no claim to stay or to the front */
+	__u32 cpu;     /* queued: whose queue */
+	__u32 queued;  /* 1: waits in a CPU's queue and is counted there */
+	__u32 level;   /* enum entrain_critical when it was last taken off a CPU */
+	__u32 front;   /* 1: preempted inside a section, goes first, once */
+	__u32 share;   /* what it was charged by last, 1/1024 of a weight */
+	__u32 yielded; /* 1: it gave up the CPU itself, so it has no claim to stay or to the front */
+	struct task_perf perf;
 };
 
 struct {
@@ -102,6 +117,20 @@ struct cpu_ctx {
 	__s32 waiting; /* tasks in its queue */
 	__u32 probe;   /* the other CPU whose queue was looked at last */
 	__u64 pad[7];
+};
+
+/* One CPU's performance (sched_perf.h), read by the daemon. Written under its run-queue lock, but for `removed`. */
+struct sched_perf_cpu {
+	struct entrain_util own;	 /* of all its tasks */
+	__u64 removed;			 /* loads of tasks that have gone to other CPUs since */
+	struct entrain_perf_level level; /* asked for */
+	__u64 asks;			 /* times that the frequency driver was told */
+	__u32 capacity;			 /* 0..1024, by the loader; 0 = not there */
+	__u32 wanted;			 /* level, 0..1024 */
+	__u32 claim;			 /* of the task that runs */
+	__u32 demand;			 /* of the task that runs: of what is measured and claimed, the larger */
+	__u32 busy;
+	__u32 pad;
 };
 
 struct {

@@ -324,6 +324,7 @@ mod tests {
             instant: true,
             paired: true,
             util: 512,
+            clamp: None,
             runnable: 1,
         }
     }

@@ -1,14 +1,22 @@
 //! The scheduler beside the observing daemon: mode `schedule`.
 
+use std::time::Duration;
+
 use tracing::{info, warn};
 
 use super::{Options, ScheduleError, Scheduler};
 use crate::daemon::{Companion, HostError};
 use crate::figures::{self, Figures};
+use crate::fleet::Fleet;
 use crate::programs::Programs;
 
 /// Ticks of the daemon (100 ms) between two lines in the log.
 const LOG_EVERY: u32 = 600;
+
+/// Between two looks at idle CPUs and levels: half of what a level is held for.
+const PERIOD: Duration = Duration::from_millis(4);
+/// While all are idle, and asked for nothing.
+const CALM: Duration = Duration::from_millis(20);
 
 /// Mode `schedule`.
 pub(crate) struct Schedule {
@@ -33,7 +41,17 @@ impl Companion for Schedule {
 
     fn figures(&self) -> Figures {
         let schedule = Some(self.scheduler.total().into());
-        Figures { schedule, programs: figures::programs(self.scheduler.object()) }
+        let programs = figures::programs(self.scheduler.object());
+        Figures { schedule, programs, levels: self.scheduler.levels(), ..Figures::default() }
+    }
+
+    fn fine(&mut self, fleet: &Fleet) -> Result<Option<Duration>, HostError> {
+        if !self.scheduler.settle()? {
+            return Ok(None);
+        }
+        fleet.publish_levels()?;
+        let idle = fleet.programs.pcpus_idle();
+        Ok(Some(if idle && self.scheduler.levels().iter().all(|level| level.asked == 0) { CALM } else { PERIOD }))
     }
 
     fn classes(&mut self, vms: &[(i32, crate::classes::Schedule)]) -> Result<(), HostError> {

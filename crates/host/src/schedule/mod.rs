@@ -9,6 +9,7 @@ pub(crate) mod companion;
 pub mod complexity;
 mod guard;
 mod interface;
+mod perf;
 mod topology;
 mod tunables;
 
@@ -19,12 +20,15 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use libbpf_rs::{Link, MapCore, MapFlags, OpenObject};
+use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, ProgramInput};
 
 pub use complexity::Complexity;
 pub use interface::{Public, Stats};
+pub use perf::Perf;
 pub use topology::Topology;
 pub use tunables::NAMES as TUNABLES;
+
+use crate::figures::LevelStatus;
 
 #[allow(missing_docs, clippy::all, unreachable_pub, clippy::undocumented_unsafe_blocks)]
 mod bpf {
@@ -100,11 +104,16 @@ pub struct Options {
     /// Maps of the channel that the observing programs keep current, by name; without them the scheduler knows only what
     /// KVM saw of its guests.
     pub share: Vec<(&'static str, OwnedFd)>,
+    /// Whether CPUs are asked for performance.
+    pub perf: Perf,
+    /// Capacity of each CPU (0..=1024) instead of the kernel's, for emulated ones; empty = the kernel's.
+    pub capacities: Vec<u32>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { tune: Vec::new(), sys: "/sys".into(), share: Vec::new() }
+        let (perf, capacities) = (Perf::Auto, Vec::new());
+        Self { tune: Vec::new(), sys: "/sys".into(), share: Vec::new(), perf, capacities }
     }
 }
 
@@ -116,6 +125,8 @@ pub struct Scheduler {
     skel: bpf::SchedSkel<'static>,
     /// What the map of classes holds, by the VMM's process.
     classes: BTreeMap<i32, classes::SchedClass>,
+    /// How many CPUs are asked for performance: all or none.
+    levels: u32,
 }
 
 // SAFETY: the skeleton holds pointers to libbpf's objects, which no other thread knows; libbpf has no thread-local
@@ -131,8 +142,10 @@ impl Scheduler {
         // The skeleton borrows it. A pointer's worth of memory per start, never given back: the alternative is a
         // structure that borrows from itself.
         let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
+        let plan = perf::Plan::make(options, &topology);
+        let levels = if plan.ask { topology.cpus } else { 0 };
         let mut scheduler =
-            Scheduler { link: None, skel: load(storage, options, &topology)?, classes: BTreeMap::new() };
+            Scheduler { link: None, skel: load(storage, options, &topology, &plan)?, levels, classes: BTreeMap::new() };
         match scheduler.skel.maps.entrain_ops.attach_struct_ops() {
             Ok(link) => scheduler.link = Some(link),
             Err(error) => {
@@ -205,6 +218,21 @@ impl Scheduler {
         Public::from_bytes(&value)
     }
 
+    /// What each CPU is asked to run at; empty where nothing is asked.
+    pub fn levels(&self) -> Vec<LevelStatus> {
+        (0..self.levels).filter_map(|cpu| perf::level(&self.skel.maps.sched_perf_cpus, cpu)).collect()
+    }
+
+    /// Lowers CPUs that have gone idle; every few milliseconds. False where CPUs are not asked for performance.
+    pub(crate) fn settle(&self) -> Result<bool, ScheduleError> {
+        if self.levels == 0 {
+            return Ok(false);
+        }
+        let program = &self.skel.progs.perf_settle;
+        program.test_run(ProgramInput::default()).map_err(kernel("lowering idle CPUs"))?;
+        Ok(true)
+    }
+
     /// The loaded programs, for the kernel's figures of them.
     pub(crate) fn object(&self) -> &libbpf_rs::Object {
         self.skel.object()
@@ -220,7 +248,9 @@ impl Scheduler {
 pub(crate) fn measure() -> Result<Vec<Complexity>, ScheduleError> {
     let options = Options::default();
     let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
-    let skel = load(storage, &options, &Topology::read(&options.sys)?)?;
+    let topology = Topology::read(&options.sys)?;
+    let plan = perf::Plan::make(&options, &topology);
+    let skel = load(storage, &options, &topology, &plan)?;
     Ok(complexity(skel.object()))
 }
 
@@ -228,11 +258,13 @@ fn load(
     storage: &'static mut MaybeUninit<OpenObject>,
     options: &Options,
     topology: &Topology,
+    plan: &perf::Plan,
 ) -> Result<bpf::SchedSkel<'static>, ScheduleError> {
     let mut open = bpf::SchedSkelBuilder::default().open(storage).map_err(kernel("opening its object"))?;
     let rodata = open.maps.rodata_data.as_deref_mut().expect("the object has tunables");
     rodata.nr_cpus = topology.cpus;
     rodata.nr_llcs = topology.llcs;
+    plan.describe(rodata);
     for (name, value) in &options.tune {
         tunables::set(rodata, name, value)?;
     }
@@ -243,7 +275,12 @@ fn load(
             }
         }
     }
+    if plan.place {
+        // A task that leaves for a bigger CPU may be the last on its own.
+        open.struct_ops.entrain_ops_mut().flags |= perf::OPS_ENQ_LAST;
+    }
     let skel = open.load().map_err(kernel("loading its programs"))?;
+    plan.write(&skel.maps.sched_perf_cpus).map_err(kernel("describing its CPUs"))?;
     for (cpu, llc) in topology.llc_of.iter().enumerate() {
         let key = (cpu as u32).to_ne_bytes();
         let mut value = skel

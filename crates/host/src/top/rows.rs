@@ -157,6 +157,7 @@ pub(super) mod tests {
             instant: true,
             paired: true,
             util: 0,
+            clamp: None,
             runnable: 0,
         };
         let vms = figures.iter().enumerate().map(|(n, (name, vcpus))| VmStatus {

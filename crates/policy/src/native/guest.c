@@ -61,6 +61,21 @@ uint32_t guest_n_util(uint64_t load)
 	return guest_util(load);
 }
 
+uint32_t guest_n_ramp(uint64_t worked)
+{
+	return guest_ramp(worked);
+}
+
+uint32_t guest_n_task_claim(uint64_t load, uint32_t est, uint64_t worked)
+{
+	return guest_task_claim(load, est, worked);
+}
+
+uint32_t guest_n_vcpu_claim(uint64_t load, uint64_t idle_for, uint32_t running, int64_t waiting)
+{
+	return guest_vcpu_claim(load, idle_for, running, waiting);
+}
+
 uint64_t guest_n_real_time(uint64_t ran, uint64_t stolen)
 {
 	return guest_real_time(ran, stolen);

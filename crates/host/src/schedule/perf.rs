@@ -1,0 +1,151 @@
+//! Whether CPUs are asked for performance, who listens, and which CPUs are bigger than others.
+
+use std::fs;
+use std::path::Path;
+
+use libbpf_rs::{MapCore, MapFlags};
+use tracing::info;
+
+use super::bpf::types;
+use super::{Options, Topology};
+use crate::cpus;
+use crate::figures::LevelStatus;
+
+/// Whether CPUs are asked for performance levels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Perf {
+    /// Where somebody listens (cpufreq with governor schedutil), or where CPUs differ in capacity
+    #[default]
+    Auto,
+    /// Always
+    On,
+    /// Never
+    Off,
+}
+
+/// `SCX_OPS_ENQ_LAST`.
+pub(super) const OPS_ENQ_LAST: u64 = 1 << 1;
+
+/// What a level is multiplied by, 1/1024, by a listener that adds nothing, and by schedutil (`map_util_perf`).
+const NOTHING_ADDED: u32 = 1024;
+const SCHEDUTIL_ADDS: u32 = 1280;
+
+/// What the scheduler is told.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// Levels are asked for.
+    pub(super) ask: bool,
+    /// Tasks are placed by capacity.
+    pub(super) place: bool,
+    listener: u32,
+    /// Of each CPU, 0 = not there.
+    capacities: Vec<u32>,
+}
+
+impl Plan {
+    pub(super) fn make(options: &Options, topology: &Topology) -> Self {
+        let schedutil = schedutil(&options.sys);
+        let known = cpus::read(&options.sys);
+        let capacity = |cpu: usize| {
+            let own = options.capacities.get(cpu).copied();
+            known.get(cpu).filter(|cpu| cpu.online).map_or(0, |cpu| own.unwrap_or(cpu.capacity))
+        };
+        let capacities: Vec<u32> = (0..topology.cpus as usize).map(capacity).collect();
+        let mut there = capacities.iter().filter(|capacity| **capacity > 0);
+        let first = there.next();
+        let differ = there.any(|capacity| Some(capacity) != first);
+        let ask = match options.perf {
+            Perf::Auto => schedutil || differ,
+            Perf::On => true,
+            Perf::Off => false,
+        };
+        if ask {
+            let who = if schedutil { "schedutil listens" } else { "no schedutil listens" };
+            let place = if differ { "; tasks are placed by capacity" } else { "" };
+            info!("asking CPUs for performance ({who}){place}");
+        }
+        let listener = if schedutil { SCHEDUTIL_ADDS } else { NOTHING_ADDED };
+        Self { ask, place: ask && differ, listener, capacities }
+    }
+
+    /// Before the programs are loaded.
+    pub(super) fn describe(&self, data: &mut types::rodata) {
+        data.use_perf = self.ask;
+        data.use_capacity = self.place;
+        data.perf_listener = self.listener;
+    }
+
+    /// After it.
+    pub(super) fn write(&self, map: &impl MapCore) -> Result<(), libbpf_rs::Error> {
+        for (cpu, capacity) in self.capacities.iter().enumerate() {
+            let mut value = vec![0; size_of::<types::sched_perf_cpu>()];
+            let at = std::mem::offset_of!(types::sched_perf_cpu, capacity);
+            value[at..at + 4].copy_from_slice(&capacity.to_ne_bytes());
+            map.update(&(cpu as u32).to_ne_bytes(), &value, MapFlags::ANY)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether some policy of cpufreq is governed by schedutil.
+fn schedutil(sys: &Path) -> bool {
+    let policies = fs::read_dir(sys.join("devices/system/cpu/cpufreq")).into_iter().flatten().flatten();
+    let mut governors = policies.filter_map(|policy| fs::read_to_string(policy.path().join("scaling_governor")).ok());
+    governors.any(|governor| governor.trim() == "schedutil")
+}
+
+/// What one CPU is asked to run at.
+pub(super) fn level(map: &impl MapCore, cpu: u32) -> Option<LevelStatus> {
+    let value = map.lookup(&cpu.to_ne_bytes(), MapFlags::ANY).ok()??;
+    if value.len() < size_of::<types::sched_perf_cpu>() {
+        return None;
+    }
+    // SAFETY: long enough, read unaligned, and plain numbers of which every value is valid.
+    let entry = unsafe { value.as_ptr().cast::<types::sched_perf_cpu>().read_unaligned() };
+    Some(LevelStatus {
+        util: (entry.own.load >> 10).min(1024) as u32,
+        claim: entry.claim,
+        wanted: entry.wanted,
+        asked: entry.level.asked,
+        asks: entry.asks,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(root: &Path, path: &str, text: &str) {
+        let path = root.join("devices/system/cpu").join(path);
+        fs::create_dir_all(path.parent().expect("inside the root")).expect("a folder");
+        fs::write(path, text).expect("a file");
+    }
+
+    fn plan(sys: &Path, perf: Perf, capacities: &[u32]) -> Plan {
+        let options = Options { sys: sys.into(), perf, capacities: capacities.into(), ..Options::default() };
+        Plan::make(&options, &Topology::read(sys).expect("readable"))
+    }
+
+    #[test]
+    fn a_plain_machine_is_left_alone() {
+        let sys = tempfile::tempdir().expect("a temporary folder");
+        put(sys.path(), "possible", "0-1\n");
+        let off = Plan { ask: false, place: false, listener: 1024, capacities: vec![1024, 1024] };
+        assert_eq!(plan(sys.path(), Perf::Auto, &[]), off);
+        assert_eq!(plan(sys.path(), Perf::On, &[]), Plan { ask: true, ..off });
+        let differ = plan(sys.path(), Perf::Auto, &[446, 1024]);
+        assert_eq!(differ, Plan { ask: true, place: true, listener: 1024, capacities: vec![446, 1024] });
+        assert!(!plan(sys.path(), Perf::Off, &[446, 1024]).place);
+    }
+
+    #[test]
+    fn schedutil_is_asked_for_less_since_it_adds_a_quarter() {
+        let sys = tempfile::tempdir().expect("a temporary folder");
+        put(sys.path(), "possible", "0-1\n");
+        put(sys.path(), "cpufreq/policy0/scaling_governor", "performance\n");
+        assert!(!plan(sys.path(), Perf::Auto, &[]).ask);
+        put(sys.path(), "cpufreq/policy1/scaling_governor", "schedutil\n");
+        let with = plan(sys.path(), Perf::Auto, &[]);
+        assert!(with.ask && !with.place && with.listener == 1280);
+    }
+}
