@@ -2,12 +2,13 @@
 //!
 //! An entry is a folder with a small record beside its content: number of files and bytes. An entry whose content
 //! differs from its record (a crash, a full disk, somebody's hand) is built anew. One lock per entry lets several labs
-//! share the cache: the second waits for the first.
+//! share the cache: the second waits for the first. Whoever uses an entry that others may remove holds it ([`Hold`]).
 use std::{
     fs::{self, File},
     io,
     path::{Path, PathBuf},
-    time::Duration,
+    sync::Arc,
+    time::{Duration, SystemTime},
 };
 
 use rustix::fs::{FlockOperation, flock};
@@ -18,11 +19,22 @@ use crate::{LabError, Result, cancel};
 /// Name of the record inside an entry.
 const RECORD: &str = ".entry.json";
 
+/// The folder of reports that could not be written where the user wanted them. No entries.
+pub const KEPT: &str = "kept";
+
 /// What an entry held when it was complete.
 #[derive(Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 struct Record {
     files: u64,
     bytes: u64,
+}
+
+/// Says that an entry is in use: while this lives, in any process, the entry is not removed.
+///
+/// It is a shared lock on a file beside the entry, so it ends with the process at the latest.
+#[derive(Clone, Debug)]
+pub struct Hold {
+    _file: Arc<File>,
 }
 
 /// The lab's part of the user's cache folder.
@@ -61,10 +73,31 @@ impl Cache {
     ///
     /// `build` may fail at any point: nothing of it stays.
     pub fn entry(&self, kind: &str, key: &str, build: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
+        let _lock = self.lock(kind, key)?;
+        self.entry_locked(kind, key, build)
+    }
+
+    /// The same, held from the moment on that it is known to be there.
+    pub fn held(&self, kind: &str, key: &str, build: impl FnOnce(&Path) -> Result<()>) -> Result<(PathBuf, Hold)> {
+        let _lock = self.lock(kind, key)?;
+        let path = self.entry_locked(kind, key, build)?;
+        let place = self.use_file(kind, key);
+        let file = File::create(&place).map_err(|e| LabError::io(&place, e))?;
+        // Waits for no longer than somebody looks whether it is free.
+        flock(&file, FlockOperation::LockShared).map_err(|e| LabError::io(&place, e.into()))?;
+        // Its time tells when the entry was last wanted. One that cannot be set makes it look older, no more.
+        let _ = file.set_modified(SystemTime::now());
+        Ok((path, Hold { _file: Arc::new(file) }))
+    }
+
+    fn use_file(&self, kind: &str, key: &str) -> PathBuf {
+        self.root.join(kind).join(format!(".{key}.use"))
+    }
+
+    fn entry_locked(&self, kind: &str, key: &str, build: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
         let folder = self.root.join(kind);
         let path = folder.join(key);
         let part = folder.join(format!(".{key}.part"));
-        let _lock = self.lock(kind, key)?;
         if intact(&path) {
             return Ok(path);
         }
@@ -98,10 +131,28 @@ impl Cache {
         intact(&self.root.join(kind).join(key))
     }
 
-    /// Removes one entry.
-    pub fn forget(&self, kind: &str, key: &str) -> Result<()> {
-        let _lock = self.lock(kind, key)?;
-        remove(&self.root.join(kind).join(key))
+    /// When an entry was last wanted: held, or made.
+    pub fn used(&self, kind: &str, key: &str) -> Option<SystemTime> {
+        let time = |path: PathBuf| fs::metadata(path).and_then(|meta| meta.modified()).ok();
+        time(self.use_file(kind, key)).max(time(self.root.join(kind).join(key)))
+    }
+
+    /// Removes one entry, unless some lab holds it or is about to; tells whether it is gone.
+    pub fn forget(&self, kind: &str, key: &str) -> Result<bool> {
+        let folder = self.root.join(kind);
+        let path = folder.join(format!(".{key}.lock"));
+        let lock = File::create(&path).map_err(|e| LabError::io(&path, e))?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(false),
+            Err(e) => return Err(LabError::io(path, e.into())),
+        }
+        let place = self.use_file(kind, key);
+        if place.exists() && !is_free(&place)? {
+            return Ok(false);
+        }
+        remove(&folder.join(key))?;
+        Ok(true)
     }
 
     /// Takes the lock of `kind/key`, waiting for its present holder until the user has had enough.
@@ -129,15 +180,48 @@ impl Cache {
     }
 
     /// Removes everything in the cache; returns the bytes that became free.
+    ///
+    /// # Errors
+    /// Another lab runs out of it.
     pub fn clean(&self) -> Result<u64> {
-        let freed = measure(&self.root).map_err(|e| LabError::io(&self.root, e))?.bytes;
-        remove(&self.root)?;
+        for kind in fs::read_dir(&self.root).into_iter().flatten().flatten() {
+            for item in fs::read_dir(kind.path()).into_iter().flatten().flatten() {
+                let path = item.path();
+                if path.extension().is_some_and(|ending| ending == "use") && !is_free(&path)? {
+                    return Err(LabError::Invalid(format!(
+                        "a lab runs out of {}: end it first, then clean",
+                        self.root.display()
+                    )));
+                }
+            }
+        }
+        let mut freed = self.size()?;
+        for item in fs::read_dir(&self.root).map_err(|e| LabError::io(&self.root, e))?.flatten() {
+            // Reports that could not be written where they should go are the user's.
+            if item.file_name() == KEPT {
+                freed -= measure(&item.path()).map_err(|e| LabError::io(item.path(), e))?.bytes;
+            } else {
+                remove(&item.path())?;
+            }
+        }
+        // Stays if it holds such reports.
+        let _ = fs::remove_dir(&self.root);
         Ok(freed)
     }
 
     /// Bytes in the cache.
     pub fn size(&self) -> Result<u64> {
         Ok(measure(&self.root).map_err(|e| LabError::io(&self.root, e))?.bytes)
+    }
+}
+
+/// Does nobody hold the entry of that file?
+fn is_free(place: &Path) -> Result<bool> {
+    let file = File::open(place).map_err(|e| LabError::io(place, e))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+        Err(e) => Err(LabError::io(place, e.into())),
     }
 }
 
@@ -237,6 +321,29 @@ mod tests {
         let path = cache.entry("kind", "key", write).unwrap();
         assert!(!path.join("half").exists());
         assert!(!part.exists());
+    }
+
+    #[test]
+    fn what_a_lab_holds_is_not_removed() {
+        let (_dir, cache) = cache();
+        let (path, hold) = cache.held("kind", "key", write).unwrap();
+        let second = cache.held("kind", "key", |_| panic!("it is there")).unwrap().1;
+        drop(hold);
+        assert!(!cache.forget("kind", "key").unwrap());
+        assert!(cache.clean().unwrap_err().to_string().contains("end it first"));
+        assert!(path.join("sub/file").exists());
+        drop(second);
+        assert!(cache.forget("kind", "key").unwrap());
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_is_being_built_is_not_removed() {
+        let (_dir, cache) = cache();
+        let lock = cache.lock("kind", "key").unwrap();
+        assert!(!cache.forget("kind", "key").unwrap());
+        drop(lock);
+        assert!(cache.forget("kind", "key").unwrap());
     }
 
     #[test]

@@ -1,28 +1,43 @@
 //! One flag for the whole process: the user wants to stop. Every wait of the lab looks at it.
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    process,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
 };
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    iterator::Signals,
+};
 
 use crate::{LabError, Result};
 
 static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+/// A second signal within this time is the same wish: timeout(1) and service managers signal a process and then its
+/// group, and what an hour has gathered must not be lost to that.
+const SAME: Duration = Duration::from_secs(1);
 
 fn flag() -> &'static Arc<AtomicBool> {
     FLAG.get_or_init(Arc::default)
 }
 
-/// Makes SIGINT, SIGTERM and SIGHUP set the flag; a second one ends the process at once (its machines die with it,
+/// Makes SIGINT, SIGTERM and SIGHUP set the flag; a later one ends the process at once (its machines die with it,
 /// see `machine::qemu`).
 pub fn on_signals() -> Result<()> {
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        // The order matters: the first handler acts only if the second one has run before.
-        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(flag()))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(flag())))
-            .map_err(|e| LabError::io("/proc/self", e))?;
-    }
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|e| LabError::io("/proc/self", e))?;
+    thread::spawn(move || {
+        let mut first = None;
+        for signal in signals.forever() {
+            cancel();
+            if first.get_or_insert_with(Instant::now).elapsed() > SAME {
+                process::exit(128 + signal);
+            }
+        }
+    });
     Ok(())
 }
 

@@ -8,6 +8,7 @@ pub mod machine_args;
 mod reliability;
 mod script;
 mod shell;
+mod terminal;
 
 /// The nested lab.
 #[derive(Debug, clap::Args)]

@@ -17,6 +17,7 @@ pub mod fault;
 pub mod image;
 pub mod load;
 pub mod machine;
+pub mod output;
 pub mod probe;
 pub mod progress;
 pub mod report;

@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 
 use crate::experiment::{self, Experiment, STOCK};
+use crate::image::own_kernel;
 use crate::machine::{Accel, Arch, Machine, MachineSpec};
+use crate::output::{self, Output};
 use crate::report::{Report, SCHEMA, html, table};
 use crate::runner::{self, Bar, Choice, Rig};
 use crate::{Cache, Progress};
@@ -35,10 +37,10 @@ pub struct RunArgs {
     /// How the host machine's CPUs are made: auto, tcg or kvm
     #[arg(long, default_value = "auto")]
     accel: Accel,
-    /// A kernel image of your own instead of the archive's
-    #[arg(long, value_name = "FILE")]
+    /// A kernel image of your own instead of the archive's, or 'running' for this computer's
+    #[arg(long, value_name = "FILE|running")]
     kernel: Option<PathBuf>,
-    /// Modules of that kernel: the folder lib/modules/RELEASE
+    /// Modules of that kernel: the folder lib/modules/RELEASE, if they do not lie beside it or in this system
     #[arg(long, value_name = "DIR", requires = "kernel")]
     modules: Option<PathBuf>,
     /// Write samples, summary and checks as JSON
@@ -67,12 +69,13 @@ pub struct ReportArgs {
 
 /// Shows a report that was kept as JSON once more.
 pub fn report(args: &ReportArgs) -> anyhow::Result<ExitCode> {
+    let files = Files { source: Some(args.file.clone()), ..Files::new(None, args.html.as_deref())? };
     let name = args.file.display();
     let text = std::fs::read_to_string(&args.file).with_context(|| format!("cannot read {name}"))?;
     let report: Report = serde_json::from_str(&text)
         .with_context(|| format!("{name} is no report of 'entrain lab run --json' in schema {SCHEMA}"))?;
     anyhow::ensure!(report.schema == SCHEMA, "{name} has schema {}; this program knows {SCHEMA}", report.schema);
-    show(&report, None, args.html.as_deref())
+    show(&report, &files)
 }
 
 /// Lists the built-in experiments.
@@ -96,23 +99,61 @@ pub fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     if let Some(message) = refuse(&experiment, &args) {
         return usage(message);
     }
-    // Before the run and not after it: minutes of figures must not be lost to a misspelt folder.
-    for path in [&args.json, &args.html].into_iter().flatten() {
-        std::fs::OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(path)
-            .with_context(|| format!("cannot write {}", path.display()))?;
+    // Before the run and not after it: an hour of figures must not be lost to a misspelt folder.
+    let files = Files::new(args.json.as_deref(), args.html.as_deref())?;
+    if let Some(kernel) = &args.kernel {
+        own_kernel::find(kernel, args.modules.as_deref(), args.arch)?;
     }
     let report = measure(&experiment, &args)?;
-    show(&report, args.json.as_deref(), args.html.as_deref())
+    show(&report, &files)
 }
 
-fn show(report: &Report, json: Option<&Path>, page: Option<&Path>) -> anyhow::Result<ExitCode> {
+/// The files that the user asked for.
+struct Files {
+    json: Option<Output>,
+    html: Option<Output>,
+    /// Where the report was read from, if it was: there it is safe.
+    source: Option<PathBuf>,
+}
+
+impl Files {
+    /// Looks whether they can be written.
+    fn new(json: Option<&Path>, html: Option<&Path>) -> anyhow::Result<Self> {
+        Ok(Self { json: json.map(Output::new).transpose()?, html: html.map(Output::new).transpose()?, source: None })
+    }
+
+    /// Writes both. If one fails, the report is kept as JSON elsewhere, unless it is safe already.
+    fn write(&self, report: &Report) -> anyhow::Result<()> {
+        let json = serde_json::to_string_pretty(report)? + "\n";
+        let write = |file: &Option<Output>, text: &dyn Fn() -> String| {
+            let file = file.as_ref()?;
+            file.write(text().as_bytes()).err().map(|error| output::why(file.name(), &error))
+        };
+        let failed = [write(&self.json, &|| json.clone()), write(&self.html, &|| html::render(report))];
+        let written = self.json.as_ref().filter(|_| failed[0].is_none()).map(|file| file.name().to_owned());
+        let failed: Vec<String> = failed.into_iter().flatten().collect();
+        if failed.is_empty() {
+            return Ok(());
+        }
+        let what = failed.join("; ");
+        let safe = written.or_else(|| self.source.clone());
+        let kept = safe.or_else(|| output::keep(json.as_bytes(), &report.experiment));
+        let Some(kept) = kept else {
+            print!("{json}");
+            let temp = std::env::temp_dir();
+            bail!("{what}. Neither the cache nor {} takes it: the report is printed above, as JSON", temp.display());
+        };
+        let kept = kept.display();
+        bail!(
+            "{what}. Nothing is lost: the report is kept in {kept}; 'entrain lab report {kept} --html FILE' shows it again"
+        )
+    }
+}
+
+fn show(report: &Report, files: &Files) -> anyhow::Result<ExitCode> {
     let color = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     print!("{}", table::render(report, color));
-    write(json, || Ok(serde_json::to_string_pretty(report)? + "\n"))?;
-    write(page, || Ok(html::render(report)))?;
+    files.write(report)?;
     Ok(if report.ok() { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
 }
 
@@ -144,23 +185,4 @@ fn refuse(experiment: &Experiment, args: &RunArgs) -> Option<String> {
     let known: Vec<&str> = experiment.arms.iter().map(|arm| arm.name.as_ref().as_str()).collect();
     let unknown = args.arms.iter().find(|arm| !known.contains(&arm.as_str()))?;
     Some(format!("{} has no arm '{unknown}'; there are: {} ({STOCK} always runs)", args.name, known.join(", ")))
-}
-
-/// Writes a file whole or not at all.
-fn write(path: Option<&Path>, text: impl FnOnce() -> anyhow::Result<String>) -> anyhow::Result<()> {
-    let Some(path) = path else { return Ok(()) };
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let save = || -> anyhow::Result<()> {
-        // A pipe or /dev/stdout can't be replaced.
-        if path.exists() && !path.is_file() {
-            return Ok(std::fs::write(path, text()?)?);
-        }
-        let file = tempfile::NamedTempFile::new_in(folder)?;
-        std::fs::write(file.path(), text()?)?;
-        // Temporary files are for their owner alone; a report is as readable as any file the user makes.
-        std::fs::set_permissions(file.path(), std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
-        file.persist(path)?;
-        Ok(())
-    };
-    save().with_context(|| format!("cannot write {}", path.display()))
 }

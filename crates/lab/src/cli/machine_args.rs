@@ -15,10 +15,10 @@ pub struct MachineArgs {
     /// Take the PREEMPT_RT flavour of the kernel
     #[arg(long)]
     pub rt: bool,
-    /// A kernel image of your own
-    #[arg(long, value_name = "FILE")]
+    /// A kernel image of your own instead of the archive's, or 'running' for this computer's
+    #[arg(long, value_name = "FILE|running")]
     pub kernel: Option<PathBuf>,
-    /// Its modules: the folder lib/modules/RELEASE
+    /// Its modules: the folder lib/modules/RELEASE, if they do not lie beside it or in this system
     #[arg(long, value_name = "DIR", requires = "kernel")]
     pub modules: Option<PathBuf>,
     /// CPUs of the host machine

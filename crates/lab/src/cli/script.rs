@@ -43,11 +43,7 @@ fn parse(text: &str, default: Target) -> anyhow::Result<Line<'_>> {
         None => (default, text),
         Some(rest) => {
             let (who, line) = rest.split_once(' ').context("a target without a command")?;
-            let target = match who {
-                "host" => Target::Host,
-                n => Target::Guest(n.parse().with_context(|| format!("'{n}' is neither a guest's number nor 'host'"))?),
-            };
-            (target, line.trim())
+            (who.parse().map_err(anyhow::Error::msg)?, line.trim())
         }
     };
     let Some(order) = text.strip_prefix('%') else { return Ok(Line::Shell(target, text)) };
@@ -101,7 +97,9 @@ pub(super) fn run(machine: &Machine, default: Target, deadline: Duration) -> any
 fn one(machine: &Machine, line: &Line<'_>, deadline: Duration) -> anyhow::Result<i32> {
     match *line {
         Line::Nothing => {}
-        Line::Shell(target, text) => return stream(machine.start(target, Command::shell(text).within(deadline))?),
+        Line::Shell(target, text) => {
+            return stream(machine, machine.start(target, Command::shell(text).within(deadline))?);
+        }
         Line::Put { target, file, path } => {
             let bytes = std::fs::read(file).with_context(|| format!("reading {file}"))?;
             machine.put(target, path, &bytes, 0o755)?;
@@ -123,9 +121,11 @@ fn one(machine: &Machine, line: &Line<'_>, deadline: Duration) -> anyhow::Result
     Ok(0)
 }
 
-/// Hands a command's output on as it comes; returns its exit status.
-pub(super) fn stream(mut running: Running) -> anyhow::Result<i32> {
+/// Hands a command's output on as it comes; returns its exit status. Ends also when another machine than the one that it
+/// runs in breaks down: whoever waits for a command in the host machine wants to know of a guest's end.
+pub(super) fn stream(machine: &Machine, mut running: Running) -> anyhow::Result<i32> {
     while let Some((err, bytes)) = running.piece(Duration::from_secs(1))? {
+        machine.check()?;
         if err {
             io::stderr().write_all(&bytes)?;
         } else {

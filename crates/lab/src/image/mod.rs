@@ -15,17 +15,20 @@ use self::{cpio::Writer, programs::Wanted};
 use crate::{
     Cache, LabError, Progress, Result,
     archive::{Archive, Kernel, RELEASE},
+    cache::Hold,
     machine::{Arch, MachineSpec, recipe},
 };
 
 pub mod cpio;
 pub mod elf;
+mod kernel_file;
 pub mod modules;
 pub mod own;
+pub mod own_kernel;
 mod programs;
 
 const INIT: &str = include_str!("init.sh");
-/// Images younger than this may be about to be booted by another lab; older ones beyond [`KEPT`] are removed.
+/// Images that were wanted within this time are probably wanted again; of the others [`KEPT`] stay.
 const YOUNG: Duration = Duration::from_secs(3600);
 /// Images kept for the next run.
 const KEPT: usize = 4;
@@ -39,12 +42,16 @@ pub struct Images {
     pub release: String,
     /// The host machine's initramfs, with the guests' inside.
     pub initrd: PathBuf,
+    /// Keeps other labs from removing them.
+    pub hold: Hold,
 }
 
 /// Everything that images are made of.
 struct Parts {
     arch: Arch,
     kernel: Kernel,
+    /// Tells the modules of one's own apart from build to build.
+    stamp: String,
     /// QEMU and busybox.
     base: PathBuf,
     wanted: Vec<Wanted>,
@@ -55,7 +62,7 @@ struct Parts {
 pub fn prepare(cache: &Cache, spec: &MachineSpec, progress: &dyn Progress) -> Result<Images> {
     let archive = Archive::new(cache, spec.arch);
     let kernel = match &spec.kernel {
-        Some(image) => own::kernel(image, spec.modules.as_deref())?,
+        Some(image) => own_kernel::find(image, spec.modules.as_deref(), spec.arch)?,
         None => archive.kernel(spec.rt, progress)?,
     };
     let qemu = match spec.arch {
@@ -64,14 +71,19 @@ pub fn prepare(cache: &Cache, spec: &MachineSpec, progress: &dyn Progress) -> Re
     };
     let base = archive.tree("machine", RELEASE, &[qemu, "busybox-static"], progress)?;
     let wanted = programs::fetch(&archive, &spec.programs, progress)?;
-    let parts = Parts { arch: spec.arch, own: own::programs(spec.arch)?, kernel, base, wanted };
+    // Debian's modules never change under their release's name; those that the user builds do.
+    let stamp = match (&spec.kernel, &kernel.modules) {
+        (Some(_), Some(folder)) => modules::stamp(folder)?,
+        _ => String::new(),
+    };
+    let parts = Parts { arch: spec.arch, own: own::programs(spec.arch)?, kernel, stamp, base, wanted };
     let key = format!("{}-{}", spec.arch, parts.digest()?);
-    let folder = cache.entry("images", &key, |dir| {
+    let (folder, hold) = cache.held("images", &key, |dir| {
         progress.step(&format!("building the images of host machine and guests ({})", spec.arch));
         parts.build(dir)
     })?;
-    prune(cache, &folder);
-    Ok(Images { kernel: folder.join("kernel"), release: parts.kernel.release, initrd: folder.join("host.cpio") })
+    prune(cache, YOUNG, KEPT);
+    Ok(Images { kernel: folder.join("kernel"), release: parts.kernel.release, initrd: folder.join("host.cpio"), hold })
 }
 
 impl Parts {
@@ -80,7 +92,8 @@ impl Parts {
         // Not cryptographic: nobody gains by making two of his own builds look alike.
         let mut hasher = DefaultHasher::new();
         hasher.write(INIT.as_bytes());
-        let mut files = vec![self.kernel.image.clone(), self.base.join(".packages")];
+        hasher.write(self.stamp.as_bytes());
+        let mut files = vec![self.kernel.image.clone(), self.kernel.config.clone(), self.base.join(".packages")];
         files.extend(self.kernel.modules.as_ref().map(|m| m.join("modules.builtin")).filter(|p| p.exists()));
         files.extend(self.own.iter().map(|(_, path)| path.clone()));
         for wanted in &self.wanted {
@@ -203,22 +216,55 @@ fn firmware(arch: Arch) -> &'static [&'static str] {
     }
 }
 
-/// Removes old images: every build of Entrain makes new ones.
-fn prune(cache: &Cache, keep: &Path) {
+/// Removes old images: every build of Entrain makes new ones. What a lab holds stays, however old it is.
+fn prune(cache: &Cache, young: Duration, kept: usize) {
     let Ok(items) = fs::read_dir(cache.root().join("images")) else { return };
     let mut old: Vec<(SystemTime, String)> = items
         .filter_map(|item| {
             let item = item.ok()?;
             let name = item.file_name().into_string().ok().filter(|n| !n.starts_with('.'))?;
-            let made = item.metadata().ok().filter(fs::Metadata::is_dir)?.modified().ok()?;
-            (item.path() != keep && made.elapsed().is_ok_and(|age| age > YOUNG)).then_some((made, name))
+            let used = item.file_type().ok().filter(fs::FileType::is_dir).and_then(|_| cache.used("images", &name))?;
+            used.elapsed().is_ok_and(|age| age >= young).then_some((used, name))
         })
         .collect();
     old.sort();
-    let excess = old.len().saturating_sub(KEPT);
+    let excess = old.len().saturating_sub(kept);
     for (_, name) in old.into_iter().take(excess) {
-        if let Err(e) = cache.forget("images", &name) {
-            tracing::warn!("an old image stays: {e}");
+        match cache.forget("images", &name) {
+            Ok(true) => {}
+            Ok(false) => tracing::debug!("images/{name} is old, but a lab uses it"),
+            Err(e) => tracing::warn!("an old image stays: {e}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pruning_spares_what_a_lab_holds_and_what_was_used_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::at(dir.path()).unwrap();
+        let make = |name: &str| {
+            let hold = cache.held("images", name, |_| Ok(())).unwrap().1;
+            // Times that tell them apart also on file systems with coarse ones.
+            std::thread::sleep(Duration::from_millis(20));
+            hold
+        };
+        let first = make("first");
+        for name in ["second", "third", "fourth"] {
+            drop(make(name));
+        }
+        // Wanted once more, and so no longer the oldest of those that nobody holds.
+        drop(make("second"));
+        prune(&cache, YOUNG, 0);
+        assert!(["first", "second", "third", "fourth"].iter().all(|name| cache.has("images", name)), "all are young");
+        prune(&cache, Duration::ZERO, 1);
+        let there = ["first", "second", "third", "fourth"].map(|name| cache.has("images", name));
+        assert_eq!(there, [true, true, false, false]);
+        drop(first);
+        prune(&cache, Duration::ZERO, 0);
+        assert!(!cache.has("images", "first"));
     }
 }

@@ -5,6 +5,7 @@
 use std::{
     collections::HashMap,
     fs,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
@@ -26,12 +27,29 @@ pub fn resolve(modules: &Path, wanted: &[&str], into: &Path) -> Result<Vec<PathB
     Ok(order)
 }
 
+/// Tells whether modules are those of another time: their number, their sizes, and when the last one was made.
+pub fn stamp(modules: &Path) -> Result<String> {
+    let mut files = HashMap::new();
+    index(&modules.join("kernel"), &mut files)?;
+    let (mut bytes, mut last) = (0, 0);
+    for path in files.values() {
+        let meta = fs::metadata(path).map_err(|e| LabError::io(path, e))?;
+        bytes += meta.len();
+        last = last.max(meta.mtime());
+    }
+    Ok(format!("{} {bytes} {last}", files.len()))
+}
+
 /// A module's name: no folder, no ending, underscores for dashes.
 fn stem(path: &str) -> String {
     path.rsplit('/').next().unwrap_or_default().split(".ko").next().unwrap_or_default().replace('-', "_")
 }
 
 fn index(folder: &Path, files: &mut HashMap<String, PathBuf>) -> Result<()> {
+    // A kernel with all built in has none.
+    if !folder.exists() {
+        return Ok(());
+    }
     for item in fs::read_dir(folder).map_err(|e| LabError::io(folder, e))? {
         let path = item.map_err(|e| LabError::io(folder, e))?.path();
         if path.is_dir() {

@@ -1,8 +1,8 @@
-//! Entrain's own programs for the machines, and kernels of the user's own.
+//! Entrain's own programs for the machines.
 use std::path::{Path, PathBuf};
 
 use super::elf;
-use crate::{LabError, Result, archive::Kernel, machine::Arch};
+use crate::{LabError, Result, machine::Arch};
 
 /// What runs in the machines, beside Debian's programs.
 const PROGRAMS: [&str; 2] = ["entrain", "entrain-load"];
@@ -33,30 +33,4 @@ pub fn programs(arch: Arch) -> Result<Vec<(&'static str, PathBuf)>> {
             Ok((name, found))
         })
         .collect()
-}
-
-/// A kernel given with `--kernel`, with `--modules` if it has any.
-pub fn kernel(image: &Path, modules: Option<&Path>) -> Result<Kernel> {
-    if !image.is_file() {
-        return Err(LabError::Missing {
-            what: format!("{}: no such kernel image", image.display()),
-            advice: "give --kernel the path of a vmlinuz or Image".into(),
-        });
-    }
-    let release = modules.and_then(Path::file_name).map_or("own".to_owned(), |n| n.to_string_lossy().into_owned());
-    let beside = image.with_file_name(format!("config-{release}"));
-    let inside = modules.map(|m| m.join("config")).filter(|p| p.exists());
-    let kernel = Kernel {
-        release,
-        image: image.to_owned(),
-        config: inside.unwrap_or(beside),
-        modules: modules.map(Path::to_owned),
-    };
-    if kernel.config.exists() {
-        let lacks = kernel.lacks()?;
-        if !lacks.is_empty() {
-            tracing::warn!("{}: lacks {}", image.display(), lacks.join(" and "));
-        }
-    }
-    Ok(kernel)
 }

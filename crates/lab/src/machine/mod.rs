@@ -109,6 +109,18 @@ impl fmt::Display for Target {
     }
 }
 
+impl FromStr for Target {
+    type Err = String;
+    /// `host`, `guest1`, or `1` for a guest.
+    fn from_str(s: &str) -> Result<Self, String> {
+        if s == "host" {
+            return Ok(Self::Host);
+        }
+        let number = s.strip_prefix("guest").unwrap_or(s).parse().ok();
+        number.map(Self::Guest).ok_or_else(|| format!("'{s}' is neither 'host' nor a guest ('guest0' or '0')"))
+    }
+}
+
 /// A host machine and the guests that are to be up when it has booted.
 #[derive(Clone, Debug, Serialize)]
 pub struct MachineSpec {

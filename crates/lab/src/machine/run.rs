@@ -37,6 +37,8 @@ pub struct Machine {
     kvm: bool,
     guests: std::sync::Mutex<Vec<GuestSpec>>,
     booted: Duration,
+    /// What QEMU boots stays in the cache for as long as it may read it.
+    _images: crate::cache::Hold,
 }
 
 impl Machine {
@@ -52,8 +54,15 @@ impl Machine {
         let qemu = Arc::new(qemu);
         let link = Link::new(!kvm, ports.console, ports.agent).map_err(|e| LabError::io("QEMU's ports", e))?;
         watch(&qemu, &link);
-        let mut machine =
-            Self { link, qemu, spec: spec.clone(), kvm, guests: Vec::new().into(), booted: Duration::ZERO };
+        let mut machine = Self {
+            link,
+            qemu,
+            spec: spec.clone(),
+            kvm,
+            guests: Vec::new().into(),
+            booted: Duration::ZERO,
+            _images: images.hold,
+        };
         machine.await_start(Target::Host)?;
         machine.tell_up(Target::Host, begun);
         progress.step(&format!("booting {} guests", spec.guests.len()));
@@ -107,6 +116,11 @@ impl Machine {
     pub fn check(&self) -> Result<()> {
         let guests = self.guests.lock().expect("no panic under it").len();
         (0..guests).try_for_each(|n| self.link.check(Target::Guest(n)))?;
+        self.link.check(Target::Host)
+    }
+
+    /// The same for the host machine alone.
+    pub fn check_host(&self) -> Result<()> {
         self.link.check(Target::Host)
     }
 
