@@ -44,13 +44,13 @@ fuzz-build: toolchain
 
 # Some seconds each, several at a time; the kept corpus is replayed by `unit` as well.
 fuzz-short: fuzz-build
-	FUZZ_SECONDS=$${FUZZ_SECONDS:-5} scripts/fuzz/fuzz.sh run
+	FUZZ_SECONDS=$${FUZZ_SECONDS:-5} $(RUN) scripts/fuzz/fuzz.sh run
 
 fuzz: fuzz-build ## fuzz every parser of foreign bytes, FUZZ_SECONDS=60 each, at most FUZZ_TOTAL=240 in all
-	scripts/fuzz/fuzz.sh run
+	$(RUN) scripts/fuzz/fuzz.sh run
 
 fuzz-merge: fuzz-build ## take what fuzzing found into the kept corpus
-	scripts/fuzz/fuzz.sh merge
+	$(RUN) scripts/fuzz/fuzz.sh merge
 
 audit: toolchain ## licences, sources and known vulnerabilities of the dependencies (builds cargo-deny once)
 	$(RUN) scripts/audit.sh

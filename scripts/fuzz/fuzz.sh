@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Coverage-guided fuzzing of every parser of bytes that a guest, a VMM or a user chooses (docs/fuzzing.md).
 #
-#   scripts/fuzz/fuzz.sh build            build the targets, inside the toolchain
+# All inside the toolchain (scripts/toolchain.sh run), whose libraries the program is linked to:
+#
+#   scripts/fuzz/fuzz.sh build            build the targets
 #   scripts/fuzz/fuzz.sh run [TARGET…]    run them, as many at a time as there are CPUs; all where none is named
 #   scripts/fuzz/fuzz.sh merge [TARGET…]  take into crates/fuzz/corpus what earlier runs found and that adds coverage
 #
@@ -74,7 +76,7 @@ run)
     ;;
 merge) for name in "${targets[@]}"; do merge "$name"; done ;;
 *)
-    sed -n '2,9p' "$0" >&2
+    sed -n '2,12p' "$0" >&2
     exit 2
     ;;
 esac

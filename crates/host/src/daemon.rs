@@ -351,7 +351,12 @@ impl Daemon {
         }
         let running = fleet.vms.values();
         let vms: Vec<Running> = running
-            .map(|vm| Running { name: vm.name.clone(), pid: vm.found.tgid, vcpus: vm.vcpus.len() as u32 })
+            .map(|vm| Running {
+                name: vm.name.clone(),
+                pid: vm.found.tgid,
+                vcpus: vm.vcpus.len() as u32,
+                weight: vm.weight,
+            })
             .collect();
         let proc = fleet.proc.clone();
         let given = self.weights.apply(self.classes.as_ref(), &proc, Path::new("/sys/fs/cgroup"), pcpus(), &vms);

@@ -136,7 +136,7 @@ struct entitle_floor {
 /* Most that all minima together may be: a VM without one must still be able to run. */
 ENTRAIN_POLICY entrain_u64 entitle_minima(entrain_u64 capacity)
 {
-	return capacity / 10 * 9;
+	return capacity * 9 / 10;
 }
 
 /*

@@ -19,7 +19,6 @@ use entrain_policy::entitle::{Floor, raise};
 
 use super::{Class, Classes, Identity, Schedule};
 use crate::cgroup::{cgroup_of, own_group};
-use crate::entitlement;
 
 /// A VM that runs.
 #[derive(Clone, Debug)]
@@ -30,6 +29,8 @@ pub(crate) struct Running {
     pub(crate) pid: i32,
     /// vCPUs: a minimum beyond them would only take from others.
     pub(crate) vcpus: u32,
+    /// `cpu.weight` that counts for it now.
+    pub(crate) weight: u64,
 }
 
 /// What a VM was given.
@@ -87,7 +88,7 @@ impl Weights {
                 Some((_, Class { weight, minimum, .. })) if group.is_some() => (*weight, minimum.unwrap_or(0)),
                 _ => (None, 0),
             };
-            let weight = weight.or(own).unwrap_or_else(|| entitlement::weight(proc, root, vm.pid));
+            let weight = weight.or(own).unwrap_or(vm.weight);
             floors.push(Floor::new(weight, minimum.min(u64::from(vm.vcpus) * 1024)));
             groups.push(group);
         }
@@ -205,7 +206,7 @@ mod tests {
         }
         fn apply(&self, weights: &mut Weights, config: &str) -> Vec<Option<String>> {
             let classes = Classes::parse(Path::new("host.toml"), config, 4).expect("fine");
-            let vm = |name: &str, pid| Running { name: name.to_owned(), pid, vcpus: 4 };
+            let vm = |name: &str, pid| Running { name: name.to_owned(), pid, vcpus: 4, weight: 100 };
             let (proc, cgroup) = (self.0.path().join("proc"), self.0.path().join("cgroup"));
             let given = weights.apply(Some(&classes), &proc, &cgroup, 4, &[vm("db", 7), vm("web", 8)]);
             given.into_iter().map(|given| given.map(|given| given.class)).collect()

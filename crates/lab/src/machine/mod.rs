@@ -12,6 +12,7 @@ mod link;
 pub mod qemu;
 pub mod recipe;
 mod run;
+mod spread;
 
 /// Architecture of host machine and guests (the development machine's own does not matter).
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, PartialEq, Serialize)]

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    Command, CpuClock, GuestSpec, MachineSpec, MemoryBackend, Outcome, Target, accel, clock,
+    Command, CpuClock, GuestSpec, MachineSpec, MemoryBackend, Outcome, Target, accel, clock, spread,
     link::{Exchange, Link},
     qemu::Qemu,
     recipe,
@@ -54,6 +54,9 @@ impl Machine {
         let qemu = Arc::new(qemu);
         let link = Link::new(!kvm, ports.console, ports.agent).map_err(|e| LabError::io("QEMU's ports", e))?;
         watch(&qemu, &link);
+        if !kvm {
+            spread::spread(std::path::Path::new("/proc"), qemu.pid());
+        }
         let mut machine = Self {
             link,
             qemu,

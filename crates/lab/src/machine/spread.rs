@@ -1,0 +1,62 @@
+//! One CPU of the development machine for each emulated one.
+//!
+//! Left to itself, a busy development machine puts two emulated CPUs onto one of its own for ten milliseconds at a time.
+//! The host machine then sees a CPU that stands still with a task on it, which no real one does, and its tails are those
+//! of the development machine.
+use std::{fs, path::Path};
+
+use rustix::{
+    process::Pid,
+    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
+};
+use tracing::debug;
+
+/// Gives each emulated CPU of process `pid` a CPU of its own, where there are enough. The first one depends on the
+/// process, so that small machines side by side do not meet on CPU 0.
+pub(super) fn spread(proc: &Path, pid: Pid) {
+    let Ok(allowed) = sched_getaffinity(None) else { return };
+    let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
+    let threads = emulated(proc, pid);
+    if threads.is_empty() || threads.len() > allowed.len() {
+        return;
+    }
+    let first = pid.as_raw_pid().unsigned_abs() as usize;
+    for (cpu, thread) in threads {
+        let mut set = CpuSet::new();
+        set.set(allowed[(first + cpu) % allowed.len()]);
+        // Without it the machine runs all the same.
+        if let Err(error) = sched_setaffinity(Some(thread), &set) {
+            debug!("emulated CPU {cpu} stays unpinned: {error}");
+        }
+    }
+}
+
+/// Number and thread of each emulated CPU: QEMU names the threads "CPU 0/TCG".
+fn emulated(proc: &Path, pid: Pid) -> Vec<(usize, Pid)> {
+    let tasks = fs::read_dir(proc.join(pid.as_raw_pid().to_string()).join("task"));
+    let tasks = tasks.into_iter().flatten().flatten();
+    let threads = tasks.filter_map(|task| {
+        let comm = fs::read_to_string(task.path().join("comm")).ok()?;
+        let cpu = comm.trim().strip_prefix("CPU ")?.strip_suffix("/TCG")?.parse().ok()?;
+        Some((cpu, Pid::from_raw(task.file_name().to_str()?.parse().ok()?)?))
+    });
+    threads.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_emulated_cpus_are_found() {
+        let proc = tempfile::tempdir().unwrap();
+        for (tid, comm) in [(7, "qemu"), (8, "CPU 0/TCG\n"), (9, "CPU 1/TCG\n"), (10, "CPU 2/KVM\n"), (11, "CPU x/TCG")] {
+            let task = proc.path().join(format!("7/task/{tid}"));
+            fs::create_dir_all(&task).unwrap();
+            fs::write(task.join("comm"), comm).unwrap();
+        }
+        let mut found = emulated(proc.path(), Pid::from_raw(7).unwrap());
+        found.sort_by_key(|(cpu, _)| *cpu);
+        assert_eq!(found, [(0, Pid::from_raw(8).unwrap()), (1, Pid::from_raw(9).unwrap())]);
+    }
+}
