@@ -27,6 +27,7 @@ use crate::fleet::Fleet;
 use crate::interface::{EVENT_DOORBELL, Event, from_bytes};
 use crate::programs::Programs;
 use crate::status::{Answer, Asker, Status, Work, serve};
+use crate::waits::Waits;
 use crate::{cpus, metrics, notify, snapshot};
 
 /// Heartbeat of the host in the page (`ENTRAIN_HOST_BEAT_NS`).
@@ -150,7 +151,9 @@ pub(crate) fn run(
     if let Some(address) = options.metrics {
         metrics::serve(address, Asker::new(sender.clone(), copy)).map_err(system("cannot serve metrics there"))?;
     }
-    serve(&socket, Asker::new(sender, waker)).map_err(|source| HostError::File { path: socket.clone(), source })?;
+    let asker = Asker::new(sender, waker);
+    let waits = Waits::new(asker.waits());
+    serve(&socket, asker).map_err(|source| HostError::File { path: socket.clone(), source })?;
 
     set_cpus(&programs, features.freq_scale);
     programs.attach(&features)?;
@@ -166,6 +169,7 @@ pub(crate) fn run(
         classes,
         weights: Weights::default(),
         reload,
+        waits,
     };
     info!("observing {} pCPUs; status in {}", cpus.len(), socket.display());
     notify::notify("READY=1");
@@ -240,6 +244,7 @@ struct Daemon {
     weights: Weights,
     /// Set by SIGHUP.
     reload: Arc<AtomicBool>,
+    waits: Waits,
 }
 
 impl Daemon {
@@ -289,6 +294,7 @@ impl Daemon {
             let _ = ring.consume();
             let mut drain = [0; 64];
             while wake.read(&mut drain).is_ok_and(|n| n > 0) {}
+            self.waits.update(&mut self.fleet.borrow_mut().programs);
             while let Ok(reply) = requests.try_recv() {
                 // The client may have given up.
                 let _ = reply.send(Answer::Status(Box::new(self.status(companion))));
@@ -338,7 +344,10 @@ impl Daemon {
 
     fn status(&self, companion: &dyn Companion) -> Status {
         let fleet = self.fleet.borrow();
-        snapshot::take(&fleet, companion.mode(), self.started.elapsed(), self.work, companion.figures())
+        let mut status =
+            snapshot::take(&fleet, companion.mode(), self.started.elapsed(), self.work, companion.figures());
+        status.waits = self.waits.status(&fleet);
+        status
     }
 }
 

@@ -217,6 +217,24 @@ mirror! {
     }
 }
 
+mirror! {
+    /// The key of the map `waits`.
+    WaitKey = "entrain_wait_key" {
+        index: u32,
+        who: i32,
+        cause: u32,
+    }
+}
+
+mirror! {
+    /// The value of the map `waits`.
+    Wait = "entrain_wait" {
+        ns: u64,
+        waits: u64,
+        comm: [u8; 16],
+    }
+}
+
 /// The bytes of a mirror, for the kernel.
 pub(crate) fn bytes_of<T: Copy>(value: &T) -> &[u8] {
     // SAFETY: the mirrors have no padding (the test compares their sizes with the sum of C's), so every byte is set.
@@ -275,7 +293,7 @@ mod tests {
         let (mut one, mut two) = (MaybeUninit::uninit(), MaybeUninit::uninit());
         same!(
             ObserveSkelBuilder::default().open(&mut one).unwrap(),
-            Vcpu Slot Vm Pcpu Event TrackArgs LinkArgs TickArgs SelftestArgs Pairing
+            Vcpu Slot Vm Pcpu Event TrackArgs LinkArgs TickArgs SelftestArgs Pairing WaitKey Wait
         );
         same!(DiscoverSkelBuilder::default().open(&mut two).unwrap(), Found);
     }

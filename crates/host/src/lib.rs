@@ -12,6 +12,7 @@ pub mod daemon;
 mod discover;
 mod entitlement;
 mod figures;
+pub mod finder;
 mod fleet;
 mod interface;
 mod memory;
@@ -27,5 +28,6 @@ mod snapshot;
 pub mod status;
 pub mod top;
 mod vm;
+mod waits;
 
 pub use vm::{Channel, name as vm_name};
