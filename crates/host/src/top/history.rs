@@ -43,12 +43,16 @@ impl History {
         let mut out = vec![0; columns];
         let Some(samples) = self.samples.get(&tid) else { return out };
         let Some(newest) = samples.back() else { return out };
+        let mut free = 0;
         for sample in samples {
             let age = (newest.end_ns - sample.end_ns) as f64 / SPAN_NS as f64;
-            let column = (columns as f64 * (1.0 - age)).ceil() as usize;
-            if let Some(value) = column.checked_sub(1).and_then(|column| out.get_mut(column)) {
+            let column = ((columns as f64 * (1.0 - age)).ceil() as usize).min(columns);
+            // The first sample has one column; each later one all since the one before.
+            let first = if free == 0 { column.saturating_sub(1) } else { free.min(column.saturating_sub(1)) };
+            for value in &mut out[first..column] {
                 *value = (*value).max((of(sample) * 10.0).round() as u64);
             }
+            free = column;
         }
         out
     }
@@ -70,6 +74,7 @@ mod tests {
         let columns = history.columns(0, 60, |sample| sample.run);
         assert_eq!((columns[59], columns[0]), (900, 310));
         assert_eq!(history.columns(0, 30, |sample| sample.run)[29], 900);
+        assert!(history.columns(0, 170, |sample| sample.run)[3..].iter().all(|value| *value > 0), "no gaps");
         assert!(history.columns(77, 4, |sample| sample.run).iter().all(|value| *value == 0));
         history.add(1, &[]);
         assert!(history.samples.is_empty());

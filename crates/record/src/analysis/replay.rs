@@ -33,6 +33,8 @@ impl OpenWait {
             let ns = now.saturating_sub(since);
             match self.ran.iter_mut().find(|(known, _)| *known == tid) {
                 Some((_, sum)) => *sum += ns,
+                // The vCPU itself, when it comes.
+                None if ns == 0 => {}
                 None => self.ran.push((tid, ns)),
             }
         }
