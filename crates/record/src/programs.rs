@@ -36,19 +36,22 @@ const OPTIONAL: [(&str, &str); 3] =
 impl Programs {
     /// Loads the programs; where a daemon runs, they read its table. What the kernel does not have is left out.
     pub(crate) fn load(daemon: Option<&DaemonTable>) -> Result<Self, Error> {
-        let mut without: Vec<&str> = Vec::new();
-        loop {
-            let error = match Self::try_load(daemon, &without) {
-                Ok(programs) => return Ok(programs),
-                Err(error) => error,
-            };
-            // Functions to follow are looked up at load; one that is not there fails the whole object.
-            match OPTIONAL.iter().rev().map(|(name, _)| *name).find(|name| !without.contains(name)) {
-                Some(name) => without.push(name),
-                None => return Err(error),
-            }
-            tracing::debug!("loading again without {without:?}: {error}");
+        let all = match Self::try_load(daemon, &[]) {
+            Ok(programs) => return Ok(programs),
+            Err(error) => error,
+        };
+        // Functions to follow are looked up at load, and one that is not there fails the whole object: each alone.
+        let names = OPTIONAL.map(|(name, _)| name);
+        let alone = |name: &&str| {
+            let others: Vec<&str> = names.iter().copied().filter(|other| other != name).collect();
+            Self::try_load(daemon, &others).is_err()
+        };
+        let refused: Vec<&str> = names.iter().copied().filter(alone).collect();
+        if refused.is_empty() {
+            return Err(all);
         }
+        tracing::debug!("loading again without {refused:?}: {all}");
+        Self::try_load(daemon, &refused)
     }
 
     fn try_load(daemon: Option<&DaemonTable>, without: &[&str]) -> Result<Self, Error> {

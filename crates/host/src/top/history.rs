@@ -46,7 +46,7 @@ impl History {
         let mut free = 0;
         for sample in samples {
             let age = (newest.end_ns - sample.end_ns) as f64 / SPAN_NS as f64;
-            let column = ((columns as f64 * (1.0 - age)).ceil() as usize).min(columns);
+            let column = ((columns as f64 * (1.0 - age)).round() as usize).min(columns);
             // The first sample has one column; each later one all since the one before.
             let first = if free == 0 { column.saturating_sub(1) } else { free.min(column.saturating_sub(1)) };
             for value in &mut out[first..column] {

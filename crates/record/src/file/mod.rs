@@ -29,8 +29,8 @@ pub const KIND_TABLE: u32 = 1;
 pub const KIND_EVENTS: u32 = 2;
 /// Blocks of tables that a file has room for.
 pub const TABLES: usize = 16;
-/// Smallest and biggest file, MiB.
-pub const SIZES_MIB: std::ops::RangeInclusive<u64> = 2..=65_536;
+/// Smallest and biggest file, MiB. Reports hold a file in memory.
+pub const SIZES_MIB: std::ops::RangeInclusive<u64> = 2..=4096;
 
 /// One block of tables.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

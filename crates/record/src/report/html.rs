@@ -77,6 +77,9 @@ fn vms(analysis: &Analysis) -> String {
             let drawing = bar(&vcpu.times, &label(vm, Some(vcpu)));
             html.push_str(&row("", &format!("vCPU {}", vcpu.id), &drawing, &value(&vcpu.times)));
         }
+        if let Some(more) = vm.vcpus.len().checked_sub(DRAWN).filter(|more| *more > 0) {
+            let _ = write!(html, "<p>{more} more vCPUs are not drawn; the table of counts has them.</p>");
+        }
     }
     html + "</section>"
 }
