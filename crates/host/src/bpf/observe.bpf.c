@@ -263,7 +263,7 @@ static __always_inline void wait_ends(const struct entrain_vcpu *vcpu, __u32 ind
 	struct entrain_wait *sum, fresh = {};
 	__u32 *cause;
 
-	if (!READ_ONCE(watch_waits) || vcpu->state != ENTRAIN_VCPU_PREEMPTED || now < vcpu->since)
+	if (vcpu->state != ENTRAIN_VCPU_PREEMPTED || now < vcpu->since)
 		return;
 	cause = bpf_map_lookup_elem(&wait_causes, &index);
 	if (cause) {
@@ -355,7 +355,8 @@ int BPF_PROG(observe_switch, bool preempt, struct task_struct *prev, struct task
 	if (in) {
 		vcpu = entrain_vcpu_by_index(in - 1);
 		if (vcpu && vcpu->used) {
-			wait_ends(vcpu, in - 1, prev, out != 0, now);
+			if (READ_ONCE(watch_waits))
+				wait_ends(vcpu, in - 1, prev, out != 0, now);
 			enter(vcpu, ENTRAIN_VCPU_RUNNING, now);
 			vcpu->pcpu = cpu;
 			vcpu->switches++;
