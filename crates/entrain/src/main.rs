@@ -26,6 +26,10 @@ enum Command {
     Host(entrain_host::cli::HostArgs),
     /// On a KVM host: a live table of its VMs and vCPUs
     Top(entrain_host::top::TopArgs),
+    /// On a KVM host: records what the scheduler does with its VMs, for `report`
+    Record(entrain_record::cli::RecordArgs),
+    /// Where the VMs' time went, from a recording: text, HTML, JSON, Perfetto
+    Report(entrain_record::cli::ReportArgs),
     /// What this host or guest can do, what it or a VM lacks, and the line to add
     Doctor(entrain_doctor::cli::DoctorArgs),
     /// Man pages and shell completions, for packages
@@ -39,6 +43,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let level = match command {
         Command::Guest(_) | Command::Host(_) => "info",
         Command::Isolate(_) | Command::Lab(_) | Command::Top(_) | Command::Doctor(_) | Command::Generate(_) => "warn",
+        Command::Record(_) | Command::Report(_) => "warn",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let colours = std::io::stderr().is_terminal();
@@ -49,6 +54,8 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Lab(args) => entrain_lab::cli::run(args),
         Command::Host(args) => entrain_host::cli::run(args),
         Command::Top(args) => entrain_host::top::run(args),
+        Command::Record(args) => entrain_record::cli::record(args),
+        Command::Report(args) => entrain_record::cli::report(args),
         Command::Doctor(args) => entrain_doctor::cli::run(args),
         Command::Generate(args) => generate::run(&args, Cli::command()).map(|()| ExitCode::SUCCESS),
     }

@@ -27,6 +27,7 @@ use crate::fleet::Fleet;
 use crate::interface::{EVENT_DOORBELL, EVENT_IDLE, Event, from_bytes};
 use crate::programs::Programs;
 use crate::status::{Answer, Asker, Status, Work, serve};
+use crate::waits::Waits;
 use crate::{cpus, metrics, notify, privilege, snapshot, uclamp};
 
 /// Heartbeat of the host in the page (`ENTRAIN_HOST_BEAT_NS`).
@@ -164,7 +165,9 @@ pub(crate) fn run(
     if let Some(address) = options.metrics {
         metrics::serve(address, Asker::new(sender.clone(), copy)).map_err(system("cannot serve metrics there"))?;
     }
-    serve(&socket, Asker::new(sender, waker)).map_err(|source| HostError::File { path: socket.clone(), source })?;
+    let asker = Asker::new(sender, waker);
+    let waits = Waits::new(asker.waits());
+    serve(&socket, asker).map_err(|source| HostError::File { path: socket.clone(), source })?;
 
     set_cpus(&programs, features.freq_scale, &options.capacities);
     programs.attach(&features)?;
@@ -184,6 +187,7 @@ pub(crate) fn run(
         weights: Weights::default(),
         capacities: options.capacities.clone(),
         reload,
+        waits,
     };
     info!("observing {} pCPUs; status in {}", cpus.len(), socket.display());
     notify::notify("READY=1");
@@ -276,6 +280,7 @@ struct Daemon {
     capacities: Vec<u32>,
     /// Set by SIGHUP.
     reload: Arc<AtomicBool>,
+    waits: Waits,
 }
 
 impl Daemon {
@@ -334,6 +339,7 @@ impl Daemon {
             }
             let mut drain = [0; 64];
             while wake.read(&mut drain).is_ok_and(|n| n > 0) {}
+            self.waits.update(&mut self.fleet.borrow_mut().programs);
             while let Ok(reply) = requests.try_recv() {
                 // The client may have given up.
                 let _ = reply.send(Answer::Status(Box::new(self.status(companion))));
@@ -394,7 +400,10 @@ impl Daemon {
 
     fn status(&self, companion: &dyn Companion) -> Status {
         let fleet = self.fleet.borrow();
-        snapshot::take(&fleet, companion.mode(), self.started.elapsed(), self.work, companion.figures())
+        let mut status =
+            snapshot::take(&fleet, companion.mode(), self.started.elapsed(), self.work, companion.figures());
+        status.waits = self.waits.status(&fleet);
+        status
     }
 }
 

@@ -69,7 +69,7 @@ impl Fleet {
 
     /// Looks which VMs there are and follows the changes.
     pub(crate) fn discover(&mut self) -> Result<(), Error> {
-        let mut found = group(&self.programs.discover()?);
+        let mut found = group(&self.programs.finder.records()?);
         let gone: Vec<u64> = self
             .vms
             .iter()

@@ -204,6 +204,24 @@ mirror! {
     }
 }
 
+mirror! {
+    /// The key of the map `waits`.
+    WaitKey = "entrain_wait_key" {
+        index: u32,
+        who: i32,
+        cause: u32,
+    }
+}
+
+mirror! {
+    /// The value of the map `waits`.
+    Wait = "entrain_wait" {
+        ns: u64,
+        waits: u64,
+        comm: [u8; 16],
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -224,7 +242,7 @@ mod tests {
         let (mut one, mut two) = (MaybeUninit::uninit(), MaybeUninit::uninit());
         same!(
             ObserveSkelBuilder::default().open(&mut one).unwrap(),
-            Vcpu Slot Vm Pcpu Event TrackArgs LinkArgs TickArgs SelftestArgs Pairing
+            Vcpu Slot Vm Pcpu Event TrackArgs LinkArgs TickArgs SelftestArgs Pairing WaitKey Wait
         );
         same!(DiscoverSkelBuilder::default().open(&mut two).unwrap(), Found);
     }

@@ -12,6 +12,7 @@ pub mod daemon;
 mod discover;
 mod entitlement;
 mod figures;
+pub mod finder;
 mod fleet;
 mod interface;
 mod memory;
@@ -31,5 +32,6 @@ pub mod uclamp;
 #[doc(hidden)]
 pub mod untrusted;
 mod vm;
+mod waits;
 
 pub use vm::{Channel, name as vm_name};

@@ -1,23 +1,24 @@
 //! The loaded BPF programs and maps.
 
-use std::io::Read;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use entrain_bpf::{ArrayView, Error, Features, Step};
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle, OpenObject, ProgramInput, ProgramMut};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, OpenObject, ProgramInput, ProgramMut};
 
 use crate::figures::{self, ProgramStatus};
-use crate::interface::{Found, HOST_VCPUS, HOST_VMS, LinkArgs, Pcpu, TickArgs, TrackArgs, Vcpu, Vm};
+use crate::finder::Finder;
+use crate::interface::{HOST_VCPUS, HOST_VMS, LinkArgs, Pcpu, TickArgs, TrackArgs, Vcpu, Vm, Wait, WaitKey};
 use crate::interface::{LINK_CLOSE, Mirror, Pairing, SelftestArgs, bytes_of, bytes_of_mut, from_bytes};
-use crate::skeleton::{discover, observe};
+use crate::skeleton::observe;
 
 /// Everything that is loaded into the kernel. Nothing is pinned in a file system: when the process ends, in whatever
 /// way, the kernel detaches the programs and frees the maps, and with them every pin of guest memory.
 pub(crate) struct Programs {
-    discover: Link,
+    /// Which VMs there are.
+    pub(crate) finder: Finder,
     observe: observe::ObserveSkel<'static>,
     links: Vec<Link>,
     has_levels: bool,
@@ -38,10 +39,7 @@ impl Programs {
     /// Loads everything and attaches nothing but the discovery. `pcpus` is the number of possible pCPUs, `extra` the
     /// features that the page announces beside those of observing.
     pub(crate) fn load(features: &Features, pcpus: u32, extra: u64) -> Result<Self, Error> {
-        let open =
-            discover::DiscoverSkelBuilder::default().open(storage()).map_err(Error::at(Step::Open, "discover"))?;
-        let skel = open.load().map_err(Error::at(Step::Load, "discover"))?;
-        let discover = skel.progs.discover.attach().map_err(Error::at(Step::Attach, "discover"))?;
+        let finder = Finder::load()?;
 
         let mut open =
             observe::ObserveSkelBuilder::default().open(storage()).map_err(Error::at(Step::Open, "observe"))?;
@@ -66,7 +64,7 @@ impl Programs {
                 ArrayView::new(observe.maps.pcpus.as_fd(), pcpus as usize).map_err(view)?,
             )
         };
-        Ok(Self { discover, observe, links: Vec::new(), has_levels: features.freq_scale, vcpus, vms, pcpus })
+        Ok(Self { finder, observe, links: Vec::new(), has_levels: features.freq_scale, vcpus, vms, pcpus })
     }
 
     /// The maps of bpf/channel.h, for the scheduler's programs to share. One that can't be copied is left out: the
@@ -105,14 +103,6 @@ impl Programs {
         Ok(())
     }
 
-    /// One pass of the discovery over all open files of all processes.
-    pub(crate) fn discover(&self) -> Result<Vec<Found>, Error> {
-        let mut iter = Iter::new(&self.discover).map_err(Error::at(Step::Run, "discover"))?;
-        let mut bytes = Vec::new();
-        iter.read_to_end(&mut bytes).map_err(|e| Error::at(Step::Run, "discover")(libbpf_rs::Error::from(e)))?;
-        Ok(bytes.chunks_exact(size_of::<Found>()).filter_map(from_bytes).collect())
-    }
-
     /// The map of rare events.
     pub(crate) fn events(&self) -> Result<MapHandle, Error> {
         MapHandle::try_from(&self.observe.maps.events).map_err(Error::at(Step::Run, "events"))
@@ -139,6 +129,24 @@ impl Programs {
     /// The verifier's work for the observing programs.
     pub(crate) fn complexity(&self) -> Vec<crate::schedule::Complexity> {
         crate::schedule::complexity(self.observe.object())
+    }
+
+    /// Whether to keep who ran while vCPUs waited.
+    pub(crate) fn watch_waits(&mut self, on: bool) {
+        if let Some(data) = self.observe.maps.bss_data.as_deref_mut() {
+            // SAFETY: an aligned word of the mapped data that BPF only reads.
+            unsafe { (&raw mut data.watch_waits).write_volatile(u32::from(on)) };
+        }
+    }
+
+    /// Who ran while vCPUs waited, since the first client asked; 8192 entries at most, the least used go first.
+    pub(crate) fn waits(&self) -> Vec<(WaitKey, Wait)> {
+        let map = &self.observe.maps.waits;
+        let read = |key: Vec<u8>| {
+            let wait = map.lookup(&key, MapFlags::ANY).ok()??;
+            Some((from_bytes(&key)?, from_bytes(&wait)?))
+        };
+        map.keys().filter_map(read).collect()
     }
 
     /// The kernel's figures of the programs.

@@ -50,6 +50,7 @@ pub(crate) fn take(fleet: &Fleet, mode: &str, uptime: Duration, work: Work, figu
         work: Work { dropped_events: fleet.programs.dropped_events(), ..work },
         schedule: figures.schedule,
         programs: fleet.programs.figures().into_iter().chain(figures.programs).collect(),
+        waits: Vec::new(),
     }
 }
 

@@ -5,6 +5,8 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded};
@@ -24,7 +26,11 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[serde(tag = "request", rename_all = "kebab-case")]
 pub enum Request {
     /// All figures.
-    Status,
+    Status {
+        /// Also who runs while vCPUs wait; kept for 5 s after the last such request.
+        #[serde(default)]
+        waits: bool,
+    },
 }
 
 /// What the daemon answers.
@@ -67,6 +73,40 @@ pub struct Status {
     /// The daemon's BPF programs; their times stand still unless `sysctl kernel.bpf_stats_enabled` is 1.
     #[serde(default)]
     pub programs: Vec<ProgramStatus>,
+    /// Who ran while vCPUs waited; only while a client asks for it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits: Vec<WaitStatus>,
+}
+
+/// Somebody who had the pCPU that a waiting vCPU got. Counters start when a client asks for the first time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitStatus {
+    /// Thread of the vCPU that waited.
+    pub tid: i32,
+    /// Who had the pCPU: thread of a vCPU, process of any other; 0 when it was idle.
+    pub who: i32,
+    /// The same for people.
+    pub name: String,
+    /// Why it waited.
+    pub cause: WaitCause,
+    /// How long, ns.
+    pub ns: u64,
+    /// How often.
+    pub waits: u64,
+}
+
+/// Why a vCPU waited for a pCPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WaitCause {
+    /// It had halted and was woken.
+    Woken,
+    /// It was switched out while it ran.
+    Preempted,
+    /// The same, inside a critical section of the guest's kernel.
+    Critical,
+    /// It spun, and KVM gave its pCPU to another.
+    GaveWay,
 }
 
 /// One pCPU.
@@ -186,12 +226,18 @@ pub struct Work {
 pub(crate) struct Asker {
     requests: Sender<Sender<Answer>>,
     wake: UnixStream,
+    waits: Arc<AtomicBool>,
 }
 
 impl Asker {
     /// `requests` takes a sender for each answer, after which `wake` is written to.
     pub(crate) fn new(requests: Sender<Sender<Answer>>, wake: UnixStream) -> Self {
-        Self { requests, wake }
+        Self { requests, wake, waits: Arc::default() }
+    }
+
+    /// Set when a client wants to know who runs while vCPUs wait.
+    pub(crate) fn waits(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.waits)
     }
 
     fn ask(&self) -> Option<Answer> {
@@ -238,7 +284,8 @@ fn answer(client: UnixStream, asker: &Asker) -> io::Result<()> {
     let mut line = String::new();
     BufReader::new(&client).take(4096).read_line(&mut line)?;
     let reply = match serde_json::from_str(&line) {
-        Ok(Request::Status) => {
+        Ok(Request::Status { waits }) => {
+            asker.waits.fetch_or(waits, Ordering::Relaxed);
             asker.ask().unwrap_or_else(|| Answer::Error { error: "the daemon is ending or busy; ask again".into() })
         }
         Err(error) => Answer::Error { error: format!("not a request: {error}; try {{\"request\":\"status\"}}") },
@@ -250,9 +297,16 @@ fn answer(client: UnixStream, asker: &Asker) -> io::Result<()> {
 
 /// Asks the daemon behind the socket at `path`.
 pub fn ask(path: &Path) -> io::Result<Status> {
+    ask_with(path, false)
+}
+
+/// The same; `waits`: also who runs while vCPUs wait.
+pub(crate) fn ask_with(path: &Path, waits: bool) -> io::Result<Status> {
     let client = UnixStream::connect(path)?;
     client.set_read_timeout(Some(PATIENCE * 2))?;
-    (&client).write_all(b"{\"request\":\"status\"}\n")?;
+    let mut line = serde_json::to_vec(&Request::Status { waits }).map_err(io::Error::other)?;
+    line.push(b'\n');
+    (&client).write_all(&line)?;
     let mut text = String::new();
     BufReader::new(client).read_line(&mut text)?;
     match serde_json::from_str(&text).map_err(io::Error::other)? {
@@ -279,6 +333,7 @@ pub(crate) mod tests {
             work: Work::default(),
             schedule: None,
             programs: vec![],
+            waits: vec![],
         }
     }
 

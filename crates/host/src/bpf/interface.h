@@ -114,6 +114,31 @@ struct entrain_event {
 	__u64 arg;
 };
 
+/*
+ * Who had the pCPU that a waiting vCPU gets, by vCPU, thread and cause. Filled only while a client asks for it
+ * (`watch_waits` of observe.bpf.c), as it costs each wait a table look-up.
+ */
+#define ENTRAIN_HOST_WAITS 8192
+
+enum entrain_wait_cause {
+	ENTRAIN_WAIT_WOKEN = 0,	    /* it had halted */
+	ENTRAIN_WAIT_PREEMPTED = 1, /* it was switched out while it ran */
+	ENTRAIN_WAIT_CRITICAL = 2,  /* the same, inside a critical section */
+	ENTRAIN_WAIT_GAVE_WAY = 3,  /* it spun, and KVM gave its pCPU away */
+};
+
+struct entrain_wait_key {
+	__u32 index; /* of the vCPU */
+	__s32 who;   /* thread of a vCPU, process of any other; 0: the pCPU was idle */
+	__u32 cause;
+};
+
+struct entrain_wait {
+	__u64 ns;
+	__u64 waits;
+	char comm[16];
+};
+
 /* Contexts of the programs that the daemon calls. */
 struct entrain_track_args {
 	__u32 index; /* the entry of `vcpus` that the daemon has filled */
@@ -172,6 +197,8 @@ _Static_assert(sizeof(struct entrain_vm) == 224, "see interface.rs");
 _Static_assert(sizeof(struct entrain_pcpu) == 72, "see interface.rs");
 _Static_assert(sizeof(struct entrain_domain) == 72, "see interface.rs");
 _Static_assert(sizeof(struct entrain_event) == 24, "see interface.rs");
+_Static_assert(sizeof(struct entrain_wait_key) == 12, "see interface.rs");
+_Static_assert(sizeof(struct entrain_wait) == 32, "see interface.rs");
 _Static_assert(sizeof(struct entrain_found) == 48, "see interface.rs");
 _Static_assert(sizeof(struct entrain_track_args) == 12, "see interface.rs");
 _Static_assert(sizeof(struct entrain_link_args) == 40, "see interface.rs");

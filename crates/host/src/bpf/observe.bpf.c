@@ -60,6 +60,28 @@ struct {
 	__type(value, __u64);
 } rings SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, ENTRAIN_HOST_WAITS);
+	__type(key, struct entrain_wait_key);
+	__type(value, struct entrain_wait);
+} waits SEC(".maps");
+
+/* How the wait of each vCPU began, enum entrain_wait_cause; a wake-up leaves it alone. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, ENTRAIN_HOST_VCPUS);
+	__type(key, __u32);
+	__type(value, __u32);
+} wait_causes SEC(".maps");
+
+/* Set by the daemon while a client wants to know who ran instead. */
+__u32 watch_waits = 0;
+
+struct task_struct___comm {
+	char comm[16];
+} __attribute__((preserve_access_index));
+
 /* Never used: a record of a ring buffer has no BTF of its own, and the Rust mirror is compared with it. */
 struct entrain_event entrain_event_layout;
 
@@ -228,6 +250,45 @@ static __always_inline bool gave_up(struct entrain_vcpu *vcpu)
 	       BPF_CORE_READ(kvm_vcpu, spin_loop.in_spin_loop);
 }
 
+static __always_inline void wait_begins(__u32 index, __u32 cause)
+{
+	__u32 *kept;
+
+	if (!READ_ONCE(watch_waits))
+		return;
+	kept = bpf_map_lookup_elem(&wait_causes, &index);
+	if (kept)
+		*kept = cause;
+}
+
+/* The vCPU gets its pCPU back from `prev`, to which its whole wait is charged. */
+static __always_inline void wait_ends(const struct entrain_vcpu *vcpu, __u32 index, struct task_struct *prev,
+				      bool is_vcpu, __u64 now)
+{
+	struct task_struct___comm *named = (void *)prev;
+	struct entrain_wait_key key = {.index = index, .who = is_vcpu ? prev->pid : prev->tgid};
+	struct entrain_wait *sum, fresh = {};
+	__u32 *cause;
+
+	if (vcpu->state != ENTRAIN_VCPU_PREEMPTED || now < vcpu->since)
+		return;
+	cause = bpf_map_lookup_elem(&wait_causes, &index);
+	if (cause) {
+		key.cause = *cause;
+		*cause = ENTRAIN_WAIT_WOKEN;
+	}
+	sum = bpf_map_lookup_elem(&waits, &key);
+	if (sum) {
+		sum->ns += now - vcpu->since;
+		sum->waits++;
+		return;
+	}
+	fresh.ns = now - vcpu->since;
+	fresh.waits = 1;
+	BPF_CORE_READ_STR_INTO(&fresh.comm, named, comm);
+	bpf_map_update_elem(&waits, &key, &fresh, BPF_ANY);
+}
+
 static __always_inline void switch_out(struct entrain_vcpu *vcpu, __u32 index, struct task_struct *task,
 				       struct entrain_pcpu *pcpu, bool runnable, __u64 now)
 {
@@ -257,6 +318,9 @@ static __always_inline void switch_out(struct entrain_vcpu *vcpu, __u32 index, s
 				selftest_sample(pairing, count);
 		}
 	}
+	wait_begins(index, !involuntary	 ? ENTRAIN_WAIT_GAVE_WAY
+			   : vcpu->in_cs ? ENTRAIN_WAIT_CRITICAL
+					 : ENTRAIN_WAIT_PREEMPTED);
 	enter(vcpu, ENTRAIN_VCPU_PREEMPTED, now);
 	publish(vcpu, task, 0);
 }
@@ -298,6 +362,8 @@ int BPF_PROG(observe_switch, bool preempt, struct task_struct *prev, struct task
 	if (in) {
 		vcpu = entrain_vcpu_by_index(in - 1);
 		if (vcpu && vcpu->used) {
+			if (READ_ONCE(watch_waits))
+				wait_ends(vcpu, in - 1, prev, out != 0, now);
 			enter(vcpu, ENTRAIN_VCPU_RUNNING, now);
 			vcpu->pcpu = cpu;
 			vcpu->switches++;

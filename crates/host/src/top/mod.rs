@@ -1,5 +1,7 @@
 //! `entrain top`: a live table of VMs and vCPUs.
 
+mod detail;
+mod history;
 mod rows;
 mod view;
 
@@ -13,7 +15,7 @@ use clap::Args;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 
 use crate::cli::RUN_DIR;
-use crate::status::{Status, ask};
+use crate::status::{Status, ask_with};
 use rows::{Order, rows};
 use view::View;
 
@@ -26,6 +28,9 @@ pub struct TopArgs {
     /// With --once: print JSON
     #[arg(long, requires = "once")]
     pub json: bool,
+    /// With --once: also tell, for each vCPU, who ran while it waited
+    #[arg(long, requires = "once")]
+    pub why: bool,
     /// Seconds between two looks
     #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
     pub interval: f64,
@@ -55,17 +60,17 @@ pub fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
         bail!("--interval {} is out of range: 0.1 to 60 seconds", args.interval);
     }
     let socket = args.run_dir.join("host.sock");
-    let look = || {
-        ask(&socket).with_context(|| {
+    let look = |waits: bool| {
+        ask_with(&socket, waits).with_context(|| {
             format!("no answer from {}: is `entrain host` running, and are you root?", socket.display())
         })
     };
     let interval = Duration::from_secs_f64(args.interval);
     let mut view = View::new(args.sort, args.filter.clone(), args.vms);
-    let before = look()?;
+    let before = look(args.why)?;
     if args.once {
         std::thread::sleep(interval);
-        let now = look()?;
+        let now = look(args.why)?;
         return once(&args, &mut view, &before, &now);
     }
     if !io::stdout().is_terminal() {
@@ -85,6 +90,9 @@ fn once(args: &TopArgs, view: &mut View, before: &Status, now: &Status) -> anyho
         println!("{all}");
     } else {
         print!("{}", view.plain(before, now));
+        if args.why {
+            print!("{}", view.why(before, now));
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -94,7 +102,7 @@ fn live(
     view: &mut View,
     mut before: Status,
     interval: Duration,
-    look: impl Fn() -> anyhow::Result<Status>,
+    look: impl Fn(bool) -> anyhow::Result<Status>,
 ) -> anyhow::Result<()> {
     let mut now = before.clone();
     let mut next = Instant::now() + interval.min(Duration::from_millis(300));
@@ -114,7 +122,8 @@ fn live(
         if Instant::now() >= next {
             next = Instant::now() + interval;
             // Rates are over one interval; a key press in between shows the same figures again.
-            before = std::mem::replace(&mut now, look()?);
+            before = std::mem::replace(&mut now, look(view.wants_waits())?);
+            view.learn(&before, &now);
         }
     }
 }

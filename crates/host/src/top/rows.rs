@@ -37,6 +37,8 @@ pub(super) struct Row {
     pub(super) vm: String,
     pub(super) pid: i32,
     pub(super) vcpu: Option<u32>,
+    /// Thread of the vCPU.
+    pub(super) tid: Option<i32>,
     /// State of the vCPU; of a VM how many of its vCPUs run.
     pub(super) state: String,
     pub(super) pcpu: Option<u32>,
@@ -77,6 +79,7 @@ fn row(vm: &VmStatus, now: &VcpuStatus, before: Option<&VcpuStatus>, seconds: f6
         vm: vm.name.clone(),
         pid: vm.pid,
         vcpu: Some(now.id),
+        tid: Some(now.tid),
         state: now.state.clone(),
         pcpu: Some(now.pcpu),
         run: rate(|v| v.run_ns) / 1e7,
@@ -97,6 +100,7 @@ fn sum(vm: &VmStatus, rows: &[Row]) -> Row {
         vm: vm.name.clone(),
         pid: vm.pid,
         vcpu: None,
+        tid: None,
         state: format!("{running}/{} run", rows.len()),
         pcpu: None,
         run: total(|row| row.run),

@@ -2,11 +2,13 @@
 
 use ratatui::Frame;
 use ratatui::crossterm::event::KeyCode;
-use ratatui::layout::{Constraint, Layout};
+use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Text};
 use ratatui::widgets::{Clear, Paragraph};
 
+use super::detail;
+use super::history::History;
 use super::rows::{Order, Row, rows, select};
 use crate::status::Status;
 
@@ -32,7 +34,8 @@ LINK    paired; silent: no agent found; read-only: RAM not shared;
 
 s  sort by the next column      r  reverse the order
 /  filter (Enter ends it)       v  VMs or vCPUs
-?  this help                    q  quit";
+arrows  choose a line           Enter  VM -> vCPUs -> why it waits
+Esc  back                       ?  this help         q  quit";
 
 /// What the user has chosen to see.
 #[derive(Debug)]
@@ -44,11 +47,43 @@ pub(super) struct View {
     vms: bool,
     help: bool,
     scroll: usize,
+    /// Line of the table that is chosen.
+    cursor: usize,
+    /// Only this VM's vCPUs (its VMM's process).
+    vm: Option<i32>,
+    /// Only this vCPU (its thread).
+    vcpu: Option<i32>,
+    /// The lines as last drawn, to know what is chosen.
+    shown: Vec<(i32, Option<i32>)>,
+    history: History,
 }
 
 impl View {
     pub(super) fn new(order: Order, filter: String, vms: bool) -> Self {
-        Self { order, reverse: false, filter, typing: false, vms, help: false, scroll: 0 }
+        Self {
+            order,
+            reverse: false,
+            filter,
+            typing: false,
+            vms,
+            help: false,
+            scroll: 0,
+            cursor: 0,
+            vm: None,
+            vcpu: None,
+            shown: Vec::new(),
+            history: History::default(),
+        }
+    }
+
+    /// Whether the screen shows who runs while a vCPU waits.
+    pub(super) fn wants_waits(&self) -> bool {
+        self.vcpu.is_some()
+    }
+
+    /// Keeps an interval for the last minute.
+    pub(super) fn learn(&mut self, before: &Status, now: &Status) {
+        self.history.add(now.now_ns, &rows(before, now, false));
     }
 
     /// Acts on a key; true ends the program.
@@ -65,22 +100,44 @@ impl View {
         }
         match key {
             KeyCode::Char('q') => return !std::mem::take(&mut self.help),
-            KeyCode::Esc => self.help = false,
+            KeyCode::Esc | KeyCode::Left | KeyCode::Backspace => self.back(),
+            KeyCode::Enter | KeyCode::Right => self.enter(),
             KeyCode::Char('?' | 'h') => self.help = !self.help,
             KeyCode::Char('s') => self.order = self.order.next(),
             KeyCode::Char('r') => self.reverse = !self.reverse,
-            KeyCode::Char('v') => self.vms = !self.vms,
+            KeyCode::Char('v') => (self.vms, self.vm, self.vcpu) = (!self.vms, None, None),
             KeyCode::Char('/') => self.typing = true,
-            KeyCode::Down => self.scroll += 1,
-            KeyCode::Up => self.scroll = self.scroll.saturating_sub(1),
-            KeyCode::Home => self.scroll = 0,
+            KeyCode::Down => self.cursor += 1,
+            KeyCode::Up => self.cursor = self.cursor.saturating_sub(1),
+            KeyCode::PageDown => self.cursor += 10,
+            KeyCode::PageUp => self.cursor = self.cursor.saturating_sub(10),
+            KeyCode::Home => self.cursor = 0,
             _ => {}
         }
         false
     }
 
+    /// Into the chosen line: from a VM to its vCPUs, from a vCPU to why it waits.
+    fn enter(&mut self) {
+        match self.shown.get(self.cursor) {
+            _ if self.vcpu.is_some() || self.help => {}
+            Some((_, Some(tid))) => self.vcpu = Some(*tid),
+            Some((pid, None)) => (self.vm, self.cursor) = (Some(*pid), 0),
+            None => {}
+        }
+    }
+
+    fn back(&mut self) {
+        if self.help {
+            self.help = false;
+        } else if self.vcpu.take().is_none() {
+            self.vm = None;
+        }
+    }
+
     /// The lines that the user wants, in his order.
-    pub(super) fn select(&self, rows: Vec<Row>) -> Vec<Row> {
+    pub(super) fn select(&self, mut rows: Vec<Row>) -> Vec<Row> {
+        rows.retain(|row| self.vm.is_none_or(|pid| row.pid == pid));
         select(rows, self.order, self.reverse, &self.filter)
     }
 
@@ -91,15 +148,32 @@ impl View {
             Layout::vertical([Constraint::Length(1), Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)]);
         let [top, head, body, foot] = layout.areas(area);
         let name = NAME + (area.width as usize).saturating_sub(WIDTH + 1);
-        let all = self.select(rows(before, now, self.vms));
-        let room = body.height as usize;
-        self.scroll = self.scroll.min(all.len().saturating_sub(room));
         frame.render_widget(Paragraph::new(summary(now)), top);
+        if let (Some(tid), false) = (self.vcpu, self.help) {
+            let rest = Rect { height: area.height.saturating_sub(2), y: area.y + 1, ..area };
+            self.draw_vcpu(frame, rest, tid, before, now);
+            frame.render_widget(Paragraph::new("Esc back  ? help  q quit"), foot);
+            return;
+        }
+        let all = self.select(rows(before, now, self.vms && self.vm.is_none()));
+        self.shown = all.iter().map(|row| (row.pid, row.tid)).collect();
+        let room = body.height as usize;
+        self.cursor = self.cursor.min(all.len().saturating_sub(1));
+        self.scroll = self.scroll.min(self.cursor).max((self.cursor + 1).saturating_sub(room));
         let bold = Style::new().add_modifier(Modifier::REVERSED);
         let header = format!("{:<width$}", header(name), width = area.width as usize);
         frame.render_widget(Paragraph::new(header).style(bold), head);
-        let lines: Vec<Line<'_>> =
-            all.iter().skip(self.scroll).take(room).map(|row| Line::styled(line(row, name), style(row))).collect();
+        let lines: Vec<Line<'_>> = all
+            .iter()
+            .enumerate()
+            .skip(self.scroll)
+            .take(room)
+            .map(|(at, row)| {
+                let chosen = if at == self.cursor { Modifier::UNDERLINED } else { Modifier::empty() };
+                let text = format!("{:<width$}", line(row, name), width = area.width as usize);
+                Line::styled(text, style(row).add_modifier(chosen))
+            })
+            .collect();
         if lines.is_empty() {
             let why = if now.vms.is_empty() { "No VM runs on this host." } else { "No line matches the filter." };
             frame.render_widget(Paragraph::new(why), body);
@@ -112,6 +186,31 @@ impl View {
         }
     }
 
+    fn draw_vcpu(&mut self, frame: &mut Frame<'_>, area: Rect, tid: i32, before: &Status, now: &Status) {
+        let found = now.vms.iter().find_map(|vm| Some((vm, vm.vcpus.iter().find(|vcpu| vcpu.tid == tid)?)));
+        let row = rows(before, now, false).into_iter().find(|row| row.tid == Some(tid));
+        match (found, row) {
+            (Some((vm, vcpu)), Some(row)) => {
+                detail::draw(frame, area, (vm, vcpu, &row), (before, now), &self.history);
+            }
+            _ => frame.render_widget(Paragraph::new("This vCPU is gone. Esc goes back."), area),
+        }
+    }
+
+    /// Who ran while each vCPU waited, as text.
+    pub(super) fn why(&self, before: &Status, now: &Status) -> String {
+        let mut text = String::new();
+        for row in self.select(rows(before, now, false)) {
+            let (Some(tid), Some(vcpu)) = (row.tid, row.vcpu) else { continue };
+            let all = detail::instead(before, now, tid);
+            if !all.is_empty() {
+                text.push_str(&format!("\n{} vCPU {vcpu}: ready {:.1} %\n{}\n", row.vm, row.ready, detail::heading()));
+                all.iter().for_each(|one| text.push_str(&format!("{}\n", detail::line(one))));
+            }
+        }
+        text
+    }
+
     fn footer(&self, lines: usize, room: usize) -> String {
         if self.typing {
             return format!("filter: {}_", self.filter);
@@ -120,7 +219,8 @@ impl View {
         let reverse = if self.reverse { ", reversed" } else { "" };
         let filter = if self.filter.is_empty() { String::new() } else { format!("  filter: {}", self.filter) };
         let more = if lines > room { format!("  {} of {lines} lines", room.min(lines)) } else { String::new() };
-        format!("? help  q quit  s sort ({order}{reverse})  / filter  v VMs{filter}{more}")
+        let back = if self.vm.is_some() { "  Esc back" } else { "" };
+        format!("? help  q quit  Enter why{back}  s sort ({order}{reverse})  / filter  v VMs{filter}{more}")
     }
 
     /// The table as text.
@@ -230,6 +330,25 @@ mod tests {
         view.key(KeyCode::Enter);
         assert!(screen(&mut view, 80)[2].contains("No line matches"));
         assert!(view.key(KeyCode::Char('q')));
+    }
+
+    #[test]
+    fn enter_goes_from_vm_to_vcpu_to_why_it_waits_and_esc_back() {
+        let mut view = View::new(Order::Vm, String::new(), true);
+        assert!(screen(&mut view, 80)[2].contains("2/2 run"));
+        view.key(KeyCode::Enter);
+        screen(&mut view, 80);
+        view.key(KeyCode::Down);
+        assert!(!view.wants_waits());
+        view.key(KeyCode::Enter);
+        assert!(view.wants_waits());
+        let detail = screen(&mut view, 80);
+        assert!(detail[1].starts_with("web vCPU 1"), "{detail:?}");
+        assert!(detail.iter().any(|line| line.contains("has not waited")), "{detail:?}");
+        view.key(KeyCode::Esc);
+        assert!(screen(&mut view, 80)[3].contains("web"));
+        view.key(KeyCode::Esc);
+        assert!(screen(&mut view, 80)[2].contains("2/2 run"));
     }
 
     #[test]

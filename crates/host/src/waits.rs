@@ -1,0 +1,91 @@
+//! Who runs while vCPUs wait: kept only while somebody asks.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::fleet::Fleet;
+use crate::programs::Programs;
+use crate::status::{WaitCause, WaitStatus};
+
+/// It is kept for so long after the last request.
+const KEPT: Duration = Duration::from_secs(5);
+/// Entries told for each vCPU, those with the most time.
+const PER_VCPU: usize = 24;
+
+/// Whether it is kept, and until when.
+pub(crate) struct Waits {
+    /// Set by the socket's thread.
+    wanted: Arc<AtomicBool>,
+    until: Option<Instant>,
+}
+
+impl Waits {
+    pub(crate) fn new(wanted: Arc<AtomicBool>) -> Self {
+        Self { wanted, until: None }
+    }
+
+    /// Begins or ends the keeping.
+    pub(crate) fn update(&mut self, programs: &mut Programs) {
+        let before = self.until.is_some();
+        if self.wanted.swap(false, Ordering::Relaxed) {
+            self.until = Some(Instant::now() + KEPT);
+        }
+        self.until = self.until.filter(|until| *until > Instant::now());
+        if before != self.until.is_some() {
+            programs.watch_waits(!before);
+        }
+    }
+
+    /// What is known; nothing when nobody asks.
+    pub(crate) fn status(&self, fleet: &Fleet) -> Vec<WaitStatus> {
+        if self.until.is_none() {
+            return Vec::new();
+        }
+        let vcpus: HashMap<u32, i32> =
+            fleet.vms.values().flat_map(|vm| vm.vcpus.values()).map(|vcpu| (vcpu.index, vcpu.tid)).collect();
+        let mut names: HashMap<i32, String> = fleet
+            .vms
+            .values()
+            .flat_map(|vm| vm.vcpus.iter().map(|(id, vcpu)| (vcpu.tid, format!("{} vCPU {id}", vm.name))))
+            .collect();
+        names.extend(fleet.vms.values().map(|vm| (vm.found.tgid, format!("VMM of {}", vm.name))));
+        names.insert(0, "nobody: the pCPU was idle".into());
+        let mut all: Vec<WaitStatus> = fleet
+            .programs
+            .waits()
+            .into_iter()
+            .filter_map(|(key, wait)| {
+                let comm = wait.comm.split(|byte| *byte == 0).next().unwrap_or_default();
+                let comm: String = String::from_utf8_lossy(comm).chars().filter(|c| !c.is_control()).collect();
+                Some(WaitStatus {
+                    tid: *vcpus.get(&key.index)?,
+                    who: key.who,
+                    name: names.get(&key.who).cloned().unwrap_or_else(|| format!("{comm} ({})", key.who)),
+                    cause: cause(key.cause),
+                    ns: wait.ns,
+                    waits: wait.waits,
+                })
+            })
+            .collect();
+        all.sort_by_key(|wait| std::cmp::Reverse(wait.ns));
+        let mut told: HashMap<i32, usize> = HashMap::new();
+        all.retain(|wait| {
+            let count = told.entry(wait.tid).or_default();
+            *count += 1;
+            *count <= PER_VCPU
+        });
+        all
+    }
+}
+
+/// enum entrain_wait_cause.
+fn cause(number: u32) -> WaitCause {
+    match number {
+        1 => WaitCause::Preempted,
+        2 => WaitCause::Critical,
+        3 => WaitCause::GaveWay,
+        _ => WaitCause::Woken,
+    }
+}

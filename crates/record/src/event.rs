@@ -1,0 +1,162 @@
+//! One event, as the BPF programs make it and as a file holds it: the mirror of `bpf/interface.h`.
+
+/// Bytes of an event.
+pub const EVENT_BYTES: usize = 32;
+
+/// Declares what an event is about, with the numbers of the file format.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident = $number:literal,)+) => {
+        /// What happened. Numbers of the file format: never changed.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Kind { $($(#[$doc])* $name = $number,)+ }
+
+        impl Kind {
+            /// `None` for kinds of a later version.
+            pub fn new(number: u8) -> Option<Self> {
+                match number {
+                    $($number => Some(Self::$name),)+
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// On `cpu`: `tid` leaves, `other` comes.
+    Switch = 1,
+    /// `tid` becomes runnable and queues on `cpu`, where `other` runs.
+    Wakeup = 2,
+    /// `tid`, which waits, moves to the queue of `cpu`, where `other` runs.
+    Migrate = 3,
+    /// The guest's halt on `tid` is over; it took `arg` ns.
+    Halt = 4,
+    /// The guest spins on `tid`, and KVM was called for help.
+    Spin = 5,
+    /// `tid` asks the scheduler to run `other` instead; `arg` is the kernel's answer, above 0 when it did.
+    Yield = 6,
+    /// What `tid` was doing when the recording began.
+    State = 7,
+}
+
+/// Of a record in the ring buffer that tells a thread's name; never in a file.
+pub(crate) const NAME: u8 = 64;
+
+/// Bits of [`Event::flags`].
+pub mod flag {
+    /// `Switch`: `tid` would have gone on; `State`: it was runnable.
+    pub const RUNNABLE: u8 = 1;
+    /// `Switch`: it spun, and KVM gave its pCPU away.
+    pub const GAVE_WAY: u8 = 2;
+    /// `Switch`: whether it was inside a critical section is known.
+    pub const CS_KNOWN: u8 = 4;
+    /// `Switch`: it was.
+    pub const CS: u8 = 8;
+    /// `Switch`: `tid` has ended.
+    pub const EXITED: u8 = 16;
+    /// `Halt`: the thread slept; else polling was enough.
+    pub const WAITED: u8 = 32;
+    /// `Wakeup`, `Migrate`: `other` holds something.
+    pub const OTHER_KNOWN: u8 = 64;
+}
+
+/// One event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// When, ns of CLOCK_MONOTONIC.
+    pub ns: u64,
+    /// What.
+    pub kind: Kind,
+    /// Bits of [`flag`].
+    pub flags: u8,
+    /// The pCPU.
+    pub cpu: u16,
+    /// The thread that it is about; 0 is the pCPU's idle task.
+    pub tid: u32,
+    /// Another thread; what it is to the first depends on the kind.
+    pub other: u32,
+    /// A figure; depends on the kind.
+    pub arg: u64,
+}
+
+impl Event {
+    /// `None` for kinds of a later version, which are skipped.
+    pub fn from_bytes(bytes: &[u8; EVENT_BYTES]) -> Option<Self> {
+        let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
+        Some(Self {
+            ns: u64_at(0),
+            kind: Kind::new(bytes[8])?,
+            flags: bytes[9],
+            cpu: u16::from_le_bytes([bytes[10], bytes[11]]),
+            tid: u32_at(12),
+            other: u32_at(16),
+            arg: u64_at(24),
+        })
+    }
+
+    /// Little-endian, as in the file.
+    pub fn to_bytes(self) -> [u8; EVENT_BYTES] {
+        let mut bytes = [0; EVENT_BYTES];
+        bytes[0..8].copy_from_slice(&self.ns.to_le_bytes());
+        bytes[8] = self.kind as u8;
+        bytes[9] = self.flags;
+        bytes[10..12].copy_from_slice(&self.cpu.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.tid.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.other.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.arg.to_le_bytes());
+        bytes
+    }
+
+    /// Whether a bit of [`flag`] is set.
+    pub fn has(&self, bit: u8) -> bool {
+        self.flags & bit != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use libbpf_rs::AsRawLibbpf;
+    use libbpf_rs::btf::types::{MemberAttr, Struct};
+    use libbpf_rs::btf::{Btf, HasSize};
+    use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+    use std::mem::MaybeUninit;
+
+    #[test]
+    fn the_bytes_are_where_the_bpf_object_has_them() {
+        let mut storage = MaybeUninit::uninit();
+        let open = crate::skeleton::RecordSkelBuilder::default().open(&mut storage).unwrap();
+        // SAFETY: the object is open and outlives the reference.
+        let object = unsafe { open.open_object().as_libbpf_object().as_ref() };
+        let btf = Btf::from_bpf_object(object).unwrap().expect("compiled with BTF");
+        let offsets = |name: &str| -> Vec<(String, usize)> {
+            let found = btf.type_by_name::<Struct<'_>>(name).unwrap_or_else(|| panic!("no {name} in the object"));
+            assert_eq!(found.size(), if name == "record_target" { 24 } else { EVENT_BYTES });
+            let field = |member: libbpf_rs::btf::types::StructMember<'_>| {
+                let MemberAttr::Normal { offset } = member.attr else { panic!("a bit field in {name}") };
+                (member.name.expect("a name").to_str().expect("in ASCII").to_owned(), offset as usize / 8)
+            };
+            found.iter().map(field).collect()
+        };
+        let expect = |text: &str| -> Vec<(String, usize)> {
+            text.split(' ')
+                .map(|word| word.split_once(':').expect("NAME:OFFSET"))
+                .map(|(name, at)| (name.to_owned(), at.parse().expect("a number")))
+                .collect()
+        };
+        assert_eq!(offsets("record_event"), expect("ns:0 kind:8 flags:9 cpu:10 tid:12 other:16 pad:20 arg:24"));
+        assert_eq!(offsets("record_name"), expect("tgid:0 kind:8 pad:9 tid:12 comm:16"));
+        assert_eq!(offsets("record_target"), expect("kvm_vcpu:0 entry:8 waits_on:12 running:16 pad:20"));
+    }
+
+    #[test]
+    fn bytes_and_back() {
+        let event = Event { ns: 1 << 40, kind: Kind::Yield, flags: 5, cpu: 300, tid: 7, other: 9, arg: u64::MAX };
+        assert_eq!(Event::from_bytes(&event.to_bytes()), Some(event));
+        let mut later = event.to_bytes();
+        later[8] = 200;
+        assert_eq!(Event::from_bytes(&later), None);
+    }
+}

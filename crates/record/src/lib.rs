@@ -1,0 +1,19 @@
+//! entrain record and entrain report: where the time of virtual machines went, and because of whom.
+//!
+//! [`cli::record`] follows the vCPU threads of chosen VMs by BPF (`capture`, `programs`, `bpf/record.bpf.c`) and writes
+//! a bounded file ([`file`]). [`cli::report`] reads it back, works out what each vCPU did at every moment
+//! ([`analysis`]) and shows it as text, HTML, JSON or a trace for the Perfetto UI (`report`).
+
+pub mod analysis;
+mod capture;
+pub mod cli;
+pub mod event;
+pub mod file;
+mod programs;
+mod report;
+
+/// The skeleton that the build script makes of the BPF programs.
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::undocumented_unsafe_blocks)]
+mod skeleton {
+    include!(concat!(env!("OUT_DIR"), "/record.skel.rs"));
+}
