@@ -1,8 +1,11 @@
 //! `entrain-load`: the loads that the lab runs in guests, and the counters that it takes around them.
 
+mod burst;
 mod clock;
 mod cpu;
 mod critical;
+mod frames;
+mod inference;
 mod lock;
 mod memcheck;
 mod output;
@@ -35,6 +38,9 @@ enum Load {
     Tick(tick::Args),
     Spin(spin::Args),
     Critical(critical::Args),
+    Frames(frames::Args),
+    Burst(burst::Args),
+    Inference(inference::Args),
     Memcheck(memcheck::Args),
     Run(programs::Args),
     Probe(snapshot::Args),
@@ -48,6 +54,9 @@ fn main() -> ExitCode {
         Load::Tick(args) => tick::run(&args),
         Load::Spin(args) => spin::run(&args),
         Load::Critical(args) => critical::run(&args),
+        Load::Frames(args) => frames::run(&args),
+        Load::Burst(args) => burst::run(&args),
+        Load::Inference(args) => inference::run(&args),
         Load::Memcheck(args) => memcheck::run(&args),
         Load::Run(args) => programs::run(&args),
         Load::Probe(args) => snapshot::run(&args),
