@@ -10,5 +10,6 @@
 
 pub mod energy;
 pub mod hardware;
+pub mod placement;
 pub mod snapshot;
 pub mod tables;

@@ -1,6 +1,7 @@
 //! `entrain-cpufreq-emulation`: slows the CPUs of the lab's host machine to their frequency, and counts the energy.
 
 mod machine;
+mod record;
 mod slow;
 
 use std::fs;
@@ -20,7 +21,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
 
 use machine::Cpu;
-use slow::Slow;
+use slow::{Slow, Timing};
 
 /// Emulates frequency-scaled CPUs in the lab's host machine: slows each CPU to its operating point and counts energy
 #[derive(Parser)]
@@ -36,6 +37,8 @@ enum Command {
     Run(Run),
     /// Print the counters of the running emulation as one line of JSON
     Read,
+    /// Follow threads (vCPUs) and tell how soon heavy ones come to a big CPU, and how long they are there
+    Record(record::Arguments),
 }
 
 #[derive(Args)]
@@ -43,6 +46,9 @@ struct Run {
     /// Time of one run and the stall after it, in µs: shorter is smoother and costs an emulated CPU more
     #[arg(long, default_value_t = 1000, value_name = "US", value_parser = clap::value_parser!(u32).range(200..=4000))]
     period: u32,
+    /// What each stall costs beside its length, in µs: the timer's interrupt on an emulated CPU
+    #[arg(long, default_value_t = 40, value_name = "US", value_parser = clap::value_parser!(u32).range(0..=500))]
+    overhead: u32,
     /// Time until a frequency is in force, in µs [default: the table's]
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(0..=100_000))]
     delay: Option<u32>,
@@ -58,6 +64,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(args) => run(&args),
         Command::Read => print(),
+        Command::Record(args) => follow(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -73,14 +80,27 @@ fn print() -> Result<()> {
     Ok(stdout().write_all(text.as_bytes())?)
 }
 
-fn run(args: &Run) -> Result<()> {
-    let (table, cpus) = machine::cpus(Path::new("/"))?;
+fn follow(args: &record::Arguments) -> Result<()> {
+    let (_, cpus) = machine::cpus(Path::new("/"))?;
+    record::run(args, &cpus, &on_signals()?)
+}
+
+/// Becomes true at SIGTERM, SIGINT and SIGQUIT.
+fn on_signals() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in signal_hook::consts::TERM_SIGNALS {
         signal_hook::flag::register(*signal, Arc::clone(&stop)).context("cannot set up signals")?;
     }
+    Ok(stop)
+}
+
+fn run(args: &Run) -> Result<()> {
+    let (table, cpus) = machine::cpus(Path::new("/"))?;
+    let stop = on_signals()?;
     let socket = Socket::bind()?;
-    let slow = Slow::start(&cpus, args.period, args.delay.unwrap_or(table.delay_us))?;
+    let timing =
+        Timing { period_us: args.period, overhead_us: args.overhead, delay_us: args.delay.unwrap_or(table.delay_us) };
+    let slow = Slow::start(&cpus, timing)?;
     // The governor may have changed its mind while the programs were loaded.
     let (_, cpus) = machine::cpus(Path::new("/"))?;
     println!("ready: emulating the frequencies of {} CPUs ({}; {})", cpus.len(), table.name, table.source);

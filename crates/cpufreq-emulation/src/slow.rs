@@ -17,6 +17,17 @@ mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/slow.skel.rs"));
 }
 
+/// How the CPUs are slowed, all in µs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timing {
+    /// One run and the stall after it.
+    pub(crate) period_us: u32,
+    /// What the timer's interrupt costs the task beside the stall.
+    pub(crate) overhead_us: u32,
+    /// From a request until the frequency is in force.
+    pub(crate) delay_us: u32,
+}
+
 /// Nothing is pinned: it ends with the process.
 pub(crate) struct Slow {
     skel: skeleton::SlowSkel<'static>,
@@ -24,16 +35,15 @@ pub(crate) struct Slow {
 }
 
 impl Slow {
-    /// Loads the program and starts it on each CPU. `period_us`: time of one run and the stall after it; `delay_us`: from
-    /// a request until the frequency is in force.
-    pub(crate) fn start(cpus: &[Cpu], period_us: u32, delay_us: u32) -> Result<Self> {
+    /// Loads the program and starts it on each CPU.
+    pub(crate) fn start(cpus: &[Cpu], timing: Timing) -> Result<Self> {
         // The object lives as long as the process.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
-        let mut open =
-            skeleton::SlowSkelBuilder::default().open(storage).map_err(Error::at(Step::Open, "slow"))?;
+        let mut open = skeleton::SlowSkelBuilder::default().open(storage).map_err(Error::at(Step::Open, "slow"))?;
         let rodata = open.maps.rodata_data.as_deref_mut().context("the BPF program has no read-only data")?;
-        rodata.period_ns = u64::from(period_us) * 1000;
-        rodata.delay_ns = u64::from(delay_us) * 1000;
+        rodata.period_ns = u64::from(timing.period_us) * 1000;
+        rodata.delay_ns = u64::from(timing.delay_us) * 1000;
+        rodata.overhead_ns = u64::from(timing.overhead_us) * 1000;
         for cpu in cpus {
             let setup = rodata.setup.get_mut(cpu.number as usize).context("more CPUs than the emulation knows")?;
             ensure!(cpu.cluster.points.len() <= setup.khz.len(), "more operating points than the emulation knows");

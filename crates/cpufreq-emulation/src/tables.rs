@@ -194,9 +194,8 @@ impl Choice {
         if self.cores.len() != cpus {
             return Err(ChoiceError::Count(cpus, self.cores.len()));
         }
-        let cluster = |name: &String| {
-            table.cluster(name).ok_or_else(|| ChoiceError::Cluster(self.table.clone(), name.clone()))
-        };
+        let cluster =
+            |name: &String| table.cluster(name).ok_or_else(|| ChoiceError::Cluster(self.table.clone(), name.clone()));
         Ok((table, self.cores.iter().map(cluster).collect::<Result<_, _>>()?))
     }
 }

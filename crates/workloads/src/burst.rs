@@ -62,7 +62,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         speed += burst.last_rate / rate / bursts.len() as f64;
     }
     if bursts.is_empty() {
-        session.out.note("no burst ended within the time: --seconds must be longer than --sleep and --work together")?;
+        session
+            .out
+            .note("no burst ended within the time: --seconds must be longer than --sleep and --work together")?;
     } else {
         session.out.metric(&catalog::RAMP_P50, quantile_us(&times, 0.5) / 1e3)?;
         session.out.metric(&catalog::RAMP_P90, quantile_us(&times, 0.9) / 1e3)?;

@@ -176,6 +176,13 @@ pub static LOADS: &[Load] = &[
         metrics: &[&INFERENCE_P50, &INFERENCE_P99, &INFERENCES],
     },
     Load {
+        name: "roles",
+        argv: &["roles"],
+        program: None,
+        about: "one heavy thread and light ones, each on a CPU of its own; roles go round",
+        metrics: &[&ITERATIONS],
+    },
+    Load {
         name: "memcheck",
         argv: &["memcheck"],
         program: None,

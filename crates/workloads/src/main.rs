@@ -10,6 +10,7 @@ mod lock;
 mod memcheck;
 mod output;
 mod programs;
+mod roles;
 mod session;
 mod shootdown;
 mod snapshot;
@@ -41,6 +42,7 @@ enum Load {
     Frames(frames::Args),
     Burst(burst::Args),
     Inference(inference::Args),
+    Roles(roles::Args),
     Memcheck(memcheck::Args),
     Run(programs::Args),
     Probe(snapshot::Args),
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Load::Frames(args) => frames::run(&args),
         Load::Burst(args) => burst::run(&args),
         Load::Inference(args) => inference::run(&args),
+        Load::Roles(args) => roles::run(&args),
         Load::Memcheck(args) => memcheck::run(&args),
         Load::Run(args) => programs::run(&args),
         Load::Probe(args) => snapshot::run(&args),

@@ -2,10 +2,10 @@
 /*
  * Makes each CPU as slow as its operating point says, and counts the time at each point.
  *
- * A CPU at a quarter of the full speed does in 4 ms what a full one does in 1 ms. So for each ns that tasks ran, 3 ns are
- * owed, and a timer on the CPU pays them: it lets time pass in softirq context, on top of whatever task runs. The task
- * is not switched out (a vCPU does not look preempted to anybody), and Debian's arm64 kernel, which has no IRQ time
- * accounting, books the time as the task's own: that is what a slow CPU looks like to a scheduler, and what
+ * A CPU at a quarter of the full speed does in 4 ms what a full one does in 1 ms. So for each ns that tasks ran, 3 ns
+ * are owed, and a timer on the CPU pays them: it lets time pass in softirq context, on top of whatever task runs. The
+ * task is not switched out (a vCPU does not look preempted to anybody), and Debian's arm64 kernel, which has no IRQ
+ * time accounting, books the time as the task's own: that is what a slow CPU looks like to a scheduler, and what
  * frequency-invariant load tracking scales by the frequency. Idle time owes nothing, and what short tasks owe is paid
  * with the next longer one, so that work done per time is right over some milliseconds, not within one.
  */
@@ -14,16 +14,16 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-#define PF_KTHREAD	  0x00200000
-#define CLOCK_MONOTONIC	  1
+#define PF_KTHREAD	 0x00200000
+#define CLOCK_MONOTONIC	 1
 /* A task runs at least this long between two payments: the timer itself costs an emulated CPU tens of µs. */
-#define SHORTEST_RUN_NS	  150000
+#define SHORTEST_RUN_NS	 150000
 /* More than that is never owed: idle CPUs are looked at rarely, and what they owe must not pile up. */
-#define LARGEST_DEBT_NS	  8000000
+#define LARGEST_DEBT_NS	 8000000
 /* Softirqs that take longer than 2 ms are handed to a thread. */
-#define LONGEST_STALL_NS  1900000
+#define LONGEST_STALL_NS 1900000
 /* Steps of waiting; each takes longer than 100 ns on any machine. */
-#define MAX_STEPS	  (1 << 20)
+#define MAX_STEPS	 (1 << 20)
 
 struct bpf_timer_slot {
 	struct bpf_timer timer;
@@ -50,6 +50,8 @@ struct state {
 const volatile struct setup setup[MAX_CPUS];
 /* Time of one run and the stall after it. */
 const volatile __u64 period_ns = 1000000;
+/* What one payment costs the task beside the stall: the timer's interrupt on an emulated CPU. */
+const volatile __u64 overhead_ns;
 /* From a request until the frequency is in force. */
 const volatile __u64 delay_ns;
 
@@ -103,11 +105,12 @@ static int slow_down(void *map, __u32 *key, struct bpf_timer_slot *slot)
 {
 	__u32 cpu = bpf_get_smp_processor_id(), point;
 	struct task_struct *task = bpf_get_current_task_btf();
-	__u64 now = bpf_ktime_get_ns(), run, stall, end;
+	__u64 now = bpf_ktime_get_ns(), run, stall, end, paid;
 	struct counters *sums;
 	struct state *state;
 	struct wait wait;
 	bool idle = !task->pid;
+	__u32 level;
 
 	if (cpu >= MAX_CPUS)
 		return 0;
@@ -117,12 +120,19 @@ static int slow_down(void *map, __u32 *key, struct bpf_timer_slot *slot)
 	point = state->point;
 	if (point >= MAX_POINTS)
 		return 0;
-	run = period_ns * setup[cpu].level[point] / FULL;
+	level = setup[cpu].level[point];
+	run = period_ns * level / FULL;
 	if (run < SHORTEST_RUN_NS)
 		run = SHORTEST_RUN_NS;
 	/* Kernel threads are not slowed: one of them may be the thread that softirqs were handed to. */
 	if (idle || (task->flags & PF_KTHREAD))
 		run = period_ns;
+	/* The interrupt's time was booked as work, which a CPU owes for; it was none, and has slowed the task by
+	 * itself. */
+	if (!idle && level && level < FULL) {
+		paid = overhead_ns * FULL / level;
+		state->debt = paid < state->debt ? state->debt - paid : 0;
+	}
 	stall = state->debt < LONGEST_STALL_NS ? state->debt : LONGEST_STALL_NS;
 	if (stall && !idle && !(task->flags & PF_KTHREAD)) {
 		wait.until = now + stall;

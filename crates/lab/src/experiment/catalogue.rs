@@ -15,6 +15,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("holders", include_str!("../../experiments/holders.toml")),
     ("lifecycle", include_str!("../../experiments/lifecycle.toml")),
     ("overcommit", include_str!("../../experiments/overcommit.toml")),
+    ("placement", include_str!("../../experiments/placement.toml")),
     ("smoke", include_str!("../../experiments/smoke.toml")),
 ];
 

@@ -71,7 +71,8 @@ impl Validate<'_> {
         }
         if let Some(text) = &e.machine.frequency {
             let choice = text.as_ref().parse::<Frequency>().map_err(|e| e.to_string());
-            let resolved = choice.and_then(|c| c.resolve(e.machine.pcpus as usize).map(drop).map_err(|e| e.to_string()));
+            let resolved =
+                choice.and_then(|c| c.resolve(e.machine.pcpus as usize).map(drop).map_err(|e| e.to_string()));
             if let Err(message) = resolved {
                 return self.wrong(text.span(), message);
             }

@@ -8,8 +8,8 @@ pub use self::run::{Machine, Running};
 
 pub(crate) mod accel;
 mod clock;
-mod frequency;
 pub mod console;
+mod frequency;
 mod link;
 pub mod qemu;
 pub mod recipe;
