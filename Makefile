@@ -4,7 +4,7 @@ TOOLCHAIN := scripts/toolchain.sh
 RUN       := $(TOOLCHAIN) run
 NATIVE    := x86_64-unknown-linux-gnu
 GUEST     := aarch64-unknown-linux-gnu
-BINS      := entrain entrain-load
+BINS      := entrain entrain-load entrain-cpufreq-emulation
 PREFIX    ?= /usr/local
 BPF_C     := $(shell git ls-files -co --exclude-standard 'crates/*.bpf.c' 'crates/*.h')
 
@@ -22,7 +22,7 @@ toolchain: setup
 	@$(TOOLCHAIN) ensure
 
 build: toolchain ## build target/release/entrain and what the lab's machines run, for both architectures
-	$(RUN) cargo build --release --locked --target $(NATIVE) --target $(GUEST) -p entrain -p entrain-workloads
+	$(RUN) cargo build --release --locked --target $(NATIVE) --target $(GUEST) -p entrain -p entrain-workloads -p entrain-cpufreq-emulation
 	@mkdir -p target/release
 	@for b in $(BINS); do ln -f target/$(NATIVE)/release/$$b target/release/$$b; done
 

@@ -71,6 +71,16 @@ metrics! {
     SECTION_P50 = "section_p50" "us" Neither "median length of a critical section, with the system call around it taken off";
     SECTION_MAX = "section_max" "us" Neither "the longest critical section, preemption of the CPU included";
     SECTION_SHARE = "section_share" "ratio" Neither "share of the threads' time that was spent in critical sections";
+    FRAMES = "frames_per_s" "1/s" Higher "frames made per second, for a display of 60 Hz";
+    FRAMES_IN_TIME = "in_time_per_s" "1/s" Higher "frames per second that were done before the next tick of the display";
+    FRAME_P50 = "frame_p50" "ms" Lower "median time from the tick at which a frame began to its end";
+    FRAME_P99 = "frame_p99" "ms" Lower "99 % of the frames took no longer";
+    RAMP_P50 = "ramp_p50" "ms" Lower "median time from a burst's begin until the CPU was as fast as at its end";
+    RAMP_P90 = "ramp_p90" "ms" Lower "90 % of the bursts took no longer until the CPU was as fast as at their end";
+    SPEED = "speed" "ratio" Higher "speed at the end of the bursts, of the CPU's full speed";
+    INFERENCES = "inferences_per_s" "1/s" Higher "requests answered per second";
+    INFERENCE_P50 = "inference_p50" "ms" Lower "median time from when a request was due to its answer";
+    INFERENCE_P99 = "inference_p99" "ms" Lower "99 % of the requests took no longer";
     CORRUPTIONS = "corruptions" "1" Lower "words that did not hold what was written to them";
     PAGES_CHECKED = "pages_per_s" "1/s" Higher "pages verified per second";
     PAGES_REUSED = "reused_per_s" "1/s" Neither "pages given back to the kernel and taken again per second";
@@ -143,6 +153,34 @@ pub static LOADS: &[Load] = &[
         program: None,
         about: "keeps the kernel in non-preemptible sections of a chosen length, by fcntl(F_GETLK) on a file with many locks",
         metrics: &[&SECTIONS, &SECTION_P50, &SECTION_MAX, &SECTION_SHARE],
+    },
+    Load {
+        name: "frames",
+        argv: &["frames"],
+        program: None,
+        about: "UI thread and render thread make frames for a 60 Hz display, with bursts of heavier ones",
+        metrics: &[&FRAMES, &FRAMES_IN_TIME, &FRAME_P50, &FRAME_P99],
+    },
+    Load {
+        name: "burst",
+        argv: &["burst"],
+        program: None,
+        about: "sleeps, then works: how long the CPU takes to become fast once it is needed",
+        metrics: &[&RAMP_P50, &RAMP_P90, &SPEED],
+    },
+    Load {
+        name: "inference",
+        argv: &["inference"],
+        program: None,
+        about: "small matrix multiplications on demand, with pauses between them",
+        metrics: &[&INFERENCE_P50, &INFERENCE_P99, &INFERENCES],
+    },
+    Load {
+        name: "roles",
+        argv: &["roles"],
+        program: None,
+        about: "one heavy thread and light ones, each on a CPU of its own; roles go round",
+        metrics: &[&ITERATIONS],
     },
     Load {
         name: "memcheck",

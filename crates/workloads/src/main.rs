@@ -1,12 +1,16 @@
 //! `entrain-load`: the loads that the lab runs in guests, and the counters that it takes around them.
 
+mod burst;
 mod clock;
 mod cpu;
 mod critical;
+mod frames;
+mod inference;
 mod lock;
 mod memcheck;
 mod output;
 mod programs;
+mod roles;
 mod session;
 mod shootdown;
 mod snapshot;
@@ -35,6 +39,10 @@ enum Load {
     Tick(tick::Args),
     Spin(spin::Args),
     Critical(critical::Args),
+    Frames(frames::Args),
+    Burst(burst::Args),
+    Inference(inference::Args),
+    Roles(roles::Args),
     Memcheck(memcheck::Args),
     Run(programs::Args),
     Probe(snapshot::Args),
@@ -48,6 +56,10 @@ fn main() -> ExitCode {
         Load::Tick(args) => tick::run(&args),
         Load::Spin(args) => spin::run(&args),
         Load::Critical(args) => critical::run(&args),
+        Load::Frames(args) => frames::run(&args),
+        Load::Burst(args) => burst::run(&args),
+        Load::Inference(args) => inference::run(&args),
+        Load::Roles(args) => roles::run(&args),
         Load::Memcheck(args) => memcheck::run(&args),
         Load::Run(args) => programs::run(&args),
         Load::Probe(args) => snapshot::run(&args),

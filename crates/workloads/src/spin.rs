@@ -82,6 +82,26 @@ fn spin(args: &Args, phase: &Phase, counter: &Counter) {
     }
 }
 
+/// So many units of work.
+pub(crate) fn work(iterations: u32) {
+    for _ in 0..iterations {
+        iteration();
+    }
+}
+
+/// Iterations per second of this CPU now: the best of some short tries, since whatever disturbs one only makes it slower.
+pub(crate) fn full_rate() -> f64 {
+    let one = || {
+        let (start, mut count) = (now_ns(), 0);
+        while now_ns() - start < 20_000_000 {
+            work(16);
+            count += 16;
+        }
+        f64::from(count) * 1e9 / (now_ns() - start) as f64
+    };
+    (0..10).map(|_| one()).fold(0.0, f64::max)
+}
+
 /// One unit of work: 1,000 steps, each of which needs the one before.
 pub(crate) fn iteration() {
     let mut x = black_box(1u64);

@@ -1,6 +1,8 @@
 //! Options that tell what machine to boot, shared by the lab's commands.
 use std::{path::PathBuf, time::Duration};
 
+use entrain_cpufreq_emulation::tables::Choice as Frequency;
+
 use crate::machine::{Accel, Arch, GuestSpec, MachineSpec};
 
 /// The machine.
@@ -27,6 +29,9 @@ pub struct MachineArgs {
     /// Memory of the host machine, MiB
     #[arg(long, default_value_t = 4096, value_name = "MIB", value_parser = clap::value_parser!(u32).range(512..))]
     pub memory: u32,
+    /// Emulate CPUs whose frequency can be scaled: a table and the cluster of each CPU, as chromebook:big,little (aarch64)
+    #[arg(long, value_name = "TABLE:CLUSTER,…")]
+    pub frequency: Option<Frequency>,
     /// Number of guests
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=16))]
     pub guests: u32,
@@ -66,6 +71,7 @@ impl MachineArgs {
             modules: self.modules.clone(),
             pcpus: self.pcpus,
             memory_mib: self.memory,
+            frequency: self.frequency.clone(),
             cmdline: self.cmdline.clone(),
             programs: self.programs.clone(),
             guests: (0..self.guests).map(guest).collect(),

@@ -10,9 +10,13 @@ use super::{Experiment, ExperimentError, validate};
 const BUILT_IN: &[(&str, &str)] = &[
     ("channel", include_str!("../../experiments/channel.toml")),
     ("fairness", include_str!("../../experiments/fairness.toml")),
+    ("frames", include_str!("../../experiments/frames.toml")),
+    ("frames-phone", include_str!("../../experiments/frames-phone.toml")),
+    ("frequency", include_str!("../../experiments/frequency.toml")),
     ("holders", include_str!("../../experiments/holders.toml")),
     ("lifecycle", include_str!("../../experiments/lifecycle.toml")),
     ("overcommit", include_str!("../../experiments/overcommit.toml")),
+    ("placement", include_str!("../../experiments/placement.toml")),
     ("smoke", include_str!("../../experiments/smoke.toml")),
 ];
 

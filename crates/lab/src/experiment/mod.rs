@@ -107,6 +107,8 @@ pub struct HostMachine {
     /// Whether it boots the PREEMPT_RT flavour.
     #[serde(default)]
     pub rt: bool,
+    /// CPUs whose frequency can be scaled, emulated, as `chromebook:big,little`.
+    pub frequency: Option<Spanned<String>>,
     /// Further kernel parameters.
     #[serde(default)]
     pub cmdline: Vec<String>,

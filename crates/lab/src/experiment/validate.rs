@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use entrain_cpufreq_emulation::tables::Choice as Frequency;
 use toml::Spanned;
 
 use entrain_config::{ConfigError, Source};
 
 use super::{Experiment, Figure, Load, STOCK, Step};
+use crate::machine::Arch;
 
 type Checked = Result<(), ConfigError>;
 
@@ -66,6 +68,17 @@ impl Validate<'_> {
         for (bad, message) in all {
             if bad {
                 return self.wrong(top, message);
+            }
+        }
+        if let Some(text) = &e.machine.frequency {
+            let choice = text.as_ref().parse::<Frequency>().map_err(|e| e.to_string());
+            let resolved =
+                choice.and_then(|c| c.resolve(e.machine.pcpus as usize).map(drop).map_err(|e| e.to_string()));
+            if let Err(message) = resolved {
+                return self.wrong(text.span(), message);
+            }
+            if e.arch != [Arch::Aarch64] {
+                return self.wrong(text.span(), "frequencies are only emulated on aarch64: arch = [\"aarch64\"]");
             }
         }
         for guest in &e.guests {

@@ -56,6 +56,8 @@ struct Parts {
     base: PathBuf,
     wanted: Vec<Wanted>,
     own: Vec<(&'static str, PathBuf)>,
+    /// What makes a host machine's CPUs as slow as their emulated frequency; None where they have none.
+    emulation: Option<(&'static str, PathBuf)>,
 }
 
 /// Makes the images of a machine, or finds them in the cache.
@@ -76,7 +78,8 @@ pub fn prepare(cache: &Cache, spec: &MachineSpec, progress: &dyn Progress) -> Re
         (Some(_), Some(folder)) => modules::stamp(folder)?,
         _ => String::new(),
     };
-    let parts = Parts { arch: spec.arch, own: own::programs(spec.arch)?, kernel, stamp, base, wanted };
+    let emulation = spec.frequency.as_ref().map(|_| own::emulation(spec.arch)).transpose()?;
+    let parts = Parts { arch: spec.arch, own: own::programs(spec.arch)?, kernel, stamp, base, wanted, emulation };
     let key = format!("{}-{}", spec.arch, parts.digest()?);
     let (folder, hold) = cache.held("images", &key, |dir| {
         progress.step(&format!("building the images of host machine and guests ({})", spec.arch));
@@ -95,7 +98,7 @@ impl Parts {
         hasher.write(self.stamp.as_bytes());
         let mut files = vec![self.kernel.image.clone(), self.kernel.config.clone(), self.base.join(".packages")];
         files.extend(self.kernel.modules.as_ref().map(|m| m.join("modules.builtin")).filter(|p| p.exists()));
-        files.extend(self.own.iter().map(|(_, path)| path.clone()));
+        files.extend(self.own.iter().chain(&self.emulation).map(|(_, path)| path.clone()));
         for wanted in &self.wanted {
             hasher.write(wanted.program.as_bytes());
             files.push(wanted.tree.join(".packages"));
@@ -113,6 +116,8 @@ impl Parts {
         let guest = scratch.path().join("guest.cpio");
         self.write(&guest, scratch.path(), &["virtio_mmio"], |_, _| Ok(()))?;
         let host_modules: &[&str] = match self.arch {
+            // The driver of the emulated frequency hardware.
+            Arch::Aarch64 if self.emulation.is_some() => &["qcom_cpufreq_hw"],
             Arch::Aarch64 => &[],
             Arch::X86_64 => &["kvm_amd", "kvm_intel"],
         };
@@ -120,6 +125,9 @@ impl Parts {
             let bare = |path: &'static str| path.trim_start_matches('/');
             w.copy(bare(recipe::GUEST_KERNEL), 0o644, &kernel)?;
             w.copy(bare(recipe::GUEST_INITRD), 0o644, &guest)?;
+            if let Some((name, from)) = &self.emulation {
+                w.copy(&format!("usr/bin/{name}"), 0o755, from)?;
+            }
             // libbpf reads the kernel's configuration there (Kconfig externs of BPF programs).
             if self.kernel.config.exists() {
                 w.copy(&format!("boot/config-{}", self.kernel.release), 0o644, &self.kernel.config)?;

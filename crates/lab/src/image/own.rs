@@ -6,9 +6,20 @@ use crate::{LabError, Result, machine::Arch};
 
 /// What runs in the machines, beside Debian's programs.
 const PROGRAMS: [&str; 2] = ["entrain", "entrain-load"];
+/// What runs in host machines with emulated frequency hardware.
+const EMULATION: &str = "entrain-cpufreq-emulation";
 
 /// Finds the programs of that architecture: where this program was built or installed.
 pub fn programs(arch: Arch) -> Result<Vec<(&'static str, PathBuf)>> {
+    PROGRAMS.into_iter().map(|name| Ok((name, program(arch, name)?))).collect()
+}
+
+/// Finds the emulation of frequency hardware.
+pub fn emulation(arch: Arch) -> Result<(&'static str, PathBuf)> {
+    Ok((EMULATION, program(arch, EMULATION)?))
+}
+
+fn program(arch: Arch, name: &str) -> Result<PathBuf> {
     let exe = std::env::current_exe().and_then(|p| p.canonicalize()).map_err(|e| LabError::io("/proc/self/exe", e))?;
     let profile = exe.parent().and_then(Path::file_name).unwrap_or_default();
     let folder = exe.parent().unwrap_or(Path::new("/"));
@@ -22,15 +33,9 @@ pub fn programs(arch: Arch) -> Result<Vec<(&'static str, PathBuf)>> {
         up(1).join("lib/entrain").join(arch.name()),
         folder.to_owned(),
     ];
-    PROGRAMS
-        .into_iter()
-        .map(|name| {
-            let found = candidates.iter().map(|c| c.join(name)).find(|p| p.exists() && elf::is_for(p, arch));
-            let found = found.ok_or_else(|| LabError::Missing {
-                what: format!("no program {name} for {arch} lies beside {}", exe.display()),
-                advice: "run 'make build' (or 'make install'), which builds for both architectures".into(),
-            })?;
-            Ok((name, found))
-        })
-        .collect()
+    let found = candidates.iter().map(|c| c.join(name)).find(|p| p.exists() && elf::is_for(p, arch));
+    found.ok_or_else(|| LabError::Missing {
+        what: format!("no program {name} for {arch} lies beside {}", exe.display()),
+        advice: "run 'make build' (or 'make install'), which builds for both architectures".into(),
+    })
 }

@@ -1,6 +1,7 @@
 //! A machine of the lab: a KVM host in QEMU, with real KVM guests inside it.
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
+use entrain_cpufreq_emulation::tables::Choice as Frequency;
 use serde::{Deserialize, Serialize};
 
 pub use self::run::{Machine, Running};
@@ -8,6 +9,7 @@ pub use self::run::{Machine, Running};
 pub(crate) mod accel;
 mod clock;
 pub mod console;
+mod frequency;
 mod link;
 pub mod qemu;
 pub mod recipe;
@@ -139,6 +141,8 @@ pub struct MachineSpec {
     pub pcpus: u32,
     /// Memory of the host machine, MiB.
     pub memory_mib: u32,
+    /// CPUs whose frequency can be scaled, emulated; aarch64 only.
+    pub frequency: Option<Frequency>,
     /// More parameters for the host machine's kernel.
     pub cmdline: Vec<String>,
     /// Debian programs wanted in host machine and guests: `dbench`, `hackbench`, ….
@@ -160,6 +164,7 @@ impl Default for MachineSpec {
             modules: None,
             pcpus: 2,
             memory_mib: 4096,
+            frequency: None,
             cmdline: Vec::new(),
             programs: Vec::new(),
             guests: Vec::new(),

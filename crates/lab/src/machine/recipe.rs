@@ -13,12 +13,7 @@ pub const GUEST_INITRD: &str = "/usr/lib/entrain/guest/initrd";
 /// The host machine's QEMU arguments.
 pub fn host(spec: &MachineSpec, kvm: bool, kernel: &Path, initrd: &Path) -> Vec<String> {
     let mut args = vec!["-name".into(), "entrain-lab,debug-threads=on".into()];
-    let (accel, machine, cpu) = match (spec.arch, kvm) {
-        (Arch::Aarch64, false) => ("tcg,thread=multi", "virt,virtualization=on,gic-version=3", "neoverse-n1"),
-        (Arch::Aarch64, true) => ("kvm", "virt,virtualization=on,gic-version=3", "host"),
-        (Arch::X86_64, false) => ("tcg,thread=multi", "q35", "EPYC,+svm,+npt,-monitor"),
-        (Arch::X86_64, true) => ("kvm", "q35", "host"),
-    };
+    let (accel, machine, cpu) = board(spec.arch, kvm);
     push(&mut args, &["-accel", accel, "-M", machine, "-cpu", cpu, "-device", "virtio-serial-pci"]);
     common(&mut args, spec.pcpus, spec.memory_mib);
     push(&mut args, &["-kernel", &kernel.to_string_lossy(), "-initrd", &initrd.to_string_lossy()]);
@@ -30,6 +25,16 @@ pub fn host(spec: &MachineSpec, kvm: bool, kernel: &Path, initrd: &Path) -> Vec<
     line.extend(spec.cmdline.iter().cloned());
     push(&mut args, &["-append", &line.join(" ")]);
     args
+}
+
+/// Accelerator, machine and CPU of the host machine.
+pub(super) fn board(arch: Arch, kvm: bool) -> (&'static str, &'static str, &'static str) {
+    match (arch, kvm) {
+        (Arch::Aarch64, false) => ("tcg,thread=multi", "virt,virtualization=on,gic-version=3", "neoverse-n1"),
+        (Arch::Aarch64, true) => ("kvm", "virt,virtualization=on,gic-version=3", "host"),
+        (Arch::X86_64, false) => ("tcg,thread=multi", "q35", "EPYC,+svm,+npt,-monitor"),
+        (Arch::X86_64, true) => ("kvm", "q35", "host"),
+    }
 }
 
 /// A guest's QEMU and its arguments, as run in the host machine.

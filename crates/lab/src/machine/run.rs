@@ -6,10 +6,10 @@ use std::{
 };
 
 use super::{
-    Command, CpuClock, GuestSpec, MachineSpec, MemoryBackend, Outcome, Target, accel, clock, spread,
+    Command, CpuClock, GuestSpec, MachineSpec, MemoryBackend, Outcome, Target, accel, clock, frequency,
     link::{Exchange, Link},
     qemu::Qemu,
-    recipe,
+    recipe, spread,
 };
 use crate::{
     Cache, FaultClass, LabError, Progress, Result,
@@ -49,7 +49,10 @@ impl Machine {
         let program = accel::qemu(cache, spec.arch, progress)?;
         progress.step(&format!("booting the host machine ({}, Linux {})", spec.arch, images.release));
         let begun = Instant::now();
-        let args = recipe::host(spec, kvm, &images.kernel, &images.initrd);
+        let mut args = recipe::host(spec, kvm, &images.kernel, &images.initrd);
+        // Its files are read when QEMU starts, and again by nobody; they lie there until the machine is up.
+        let hardware = frequency::prepare(spec, kvm, &program)?;
+        args.extend(hardware.iter().flat_map(|files| files.args.clone()));
         let (qemu, ports) = Qemu::start(&program, args).map_err(|e| LabError::io(&program.argv[0], e))?;
         let qemu = Arc::new(qemu);
         let link = Link::new(!kvm, ports.console, ports.agent).map_err(|e| LabError::io("QEMU's ports", e))?;

@@ -74,6 +74,8 @@ pub fn machine(experiment: &Experiment, choice: &Choice) -> MachineSpec {
         rt: host.rt,
         pcpus: host.pcpus,
         memory_mib: host.memory_mib,
+        // Checked when the file was read.
+        frequency: host.frequency.as_ref().and_then(|text| text.as_ref().parse().ok()),
         cmdline: host.cmdline.clone(),
         programs: host.programs.clone(),
         ..MachineSpec::default()

@@ -9,12 +9,15 @@ use crate::machine::Arch;
 use crate::runner::{Reading, Rig};
 
 mod channel;
+mod frequency;
 mod lifecycle;
+mod placement;
 mod product;
 mod watched;
 
 /// All scenarios.
-static SCENARIOS: &[&dyn Scenario] = &[&channel::Channel, &lifecycle::Lifecycle, &watched::Watched];
+static SCENARIOS: &[&dyn Scenario] =
+    &[&channel::Channel, &frequency::Frequency, &lifecycle::Lifecycle, &placement::Placement, &watched::Watched];
 
 /// One measurement written in Rust.
 pub trait Scenario: Sync {

@@ -21,6 +21,12 @@ pub(crate) struct Args {
     /// Size of each job's file in MiB
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1 << 20), value_name = "MIB")]
     size: u64,
+    /// What it does: randrw, write or randwrite
+    #[arg(long, default_value = "randrw", value_parser = ["randrw", "write", "randwrite"], value_name = "KIND")]
+    pattern: String,
+    /// Wait so long after each block, in µs: a folder in memory answers at once, a disk does not
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1_000_000), value_name = "US")]
+    wait: u64,
 }
 
 #[derive(Deserialize)]
@@ -62,18 +68,24 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let scratch = Scratch::new(args.dir.as_deref(), &session)?;
     let seconds = args.common.seconds.ceil().max(1.0);
     let mut command = Command::new("fio");
-    command.args(["--name=entrain", "--ioengine=psync", "--rw=randrw", "--bs=4k", "--thread", "--group_reporting"]);
+    command.args(["--name=entrain", "--ioengine=psync", "--bs=4k", "--thread", "--group_reporting"]);
     command.args(["--time_based", "--fallocate=none", "--randrepeat=1", "--output-format=json"]);
     command.arg(format!("--directory={}", scratch.path().display())).arg(format!("--size={}m", args.size));
     command.arg(format!("--runtime={seconds}")).arg(format!("--ramp_time={}", args.common.warmup.ceil()));
     command.arg(format!("--numjobs={}", session.threads()));
+    command.arg(format!("--rw={}", args.pattern));
+    if args.wait > 0 {
+        command.arg(format!("--thinktime={}", args.wait));
+    }
     session.wait_ready()?;
     session.out.start()?;
     let limit = (seconds + args.common.warmup) * 2.0 + 60.0;
     let finished =
         child::run(&session, &mut command, "fio", limit, child::Late::Fail)?.expect("being late is an error");
     let results = parse(&finished.stdout)?;
-    session.out.metric(&catalog::READ_IOPS, results.read_iops)?;
+    if args.pattern == "randrw" {
+        session.out.metric(&catalog::READ_IOPS, results.read_iops)?;
+    }
     session.out.metric(&catalog::WRITE_IOPS, results.write_iops)?;
     if let Some(us) = results.read_p99 {
         session.out.metric(&catalog::READ_P99, us)?;

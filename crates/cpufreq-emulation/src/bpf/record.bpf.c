@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Tells when and where some threads ran: vCPUs, for experiments on placement. */
+#include "kernel.h"
+#include "record.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+const volatile __u32 threads[MAX_THREADS];
+const volatile __u32 nr_threads;
+/* Events that found the buffer full. */
+__u64 lost;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} events SEC(".maps");
+
+static __always_inline int slot_of(const struct task_struct *task)
+{
+	__u32 slot;
+
+	for (slot = 0; slot < MAX_THREADS; slot++)
+		if (slot < nr_threads && threads[slot] == (__u32)task->pid)
+			return (int)slot;
+	return -1;
+}
+
+static __always_inline void tell(int slot, __u32 kind)
+{
+	struct record *record;
+
+	if (slot < 0)
+		return;
+	record = bpf_ringbuf_reserve(&events, sizeof(*record), 0);
+	if (!record) {
+		__sync_fetch_and_add(&lost, 1);
+		return;
+	}
+	record->at_ns = bpf_ktime_get_ns();
+	record->slot = (__u32)slot;
+	record->cpu = bpf_get_smp_processor_id();
+	record->kind = kind;
+	record->unused = 0;
+	bpf_ringbuf_submit(record, 0);
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(record_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
+{
+	tell(slot_of(prev), preempt || !prev_state ? RECORD_PREEMPTED : RECORD_SLEEPS);
+	tell(slot_of(next), RECORD_RUNS);
+	return 0;
+}
+
+SEC("tp_btf/sched_wakeup")
+int BPF_PROG(record_wakeup, struct task_struct *task)
+{
+	tell(slot_of(task), RECORD_WAKES);
+	return 0;
+}

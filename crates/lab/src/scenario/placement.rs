@@ -1,0 +1,80 @@
+//! A heavy and a light vCPU on a big and a small pCPU, whose roles swap: how soon the heavy one comes to the big pCPU, and
+//! how much of its time it is there. Both are read from the host's switches of the vCPU threads.
+//!
+//! `params`: `turn_ms`, optional: time until the roles swap. The pCPUs are emulated (docs/frequency-lab.md).
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::frequency::Emulation;
+use super::product::{shell, unmet};
+use super::{Context, Samples, Scenario};
+use crate::experiment::Better::{Higher, Lower};
+use crate::load::Printed;
+use crate::machine::{Command, Target};
+use crate::runner::Rig;
+use crate::{LabError, Result};
+
+/// See the module.
+pub(super) struct Placement;
+
+/// A load may take this much longer than its time, s: small pCPUs are slow.
+const PATIENCE: f64 = 90.0;
+
+impl Scenario for Placement {
+    fn name(&self) -> &'static str {
+        "placement"
+    }
+
+    fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
+        let guest = *context.guests.first().ok_or_else(|| LabError::Invalid("placement: no guest".into()))?;
+        let emulation = Emulation::start(rig)?;
+        let measured = measure(rig, context, guest, samples);
+        emulation.end()?;
+        measured
+    }
+}
+
+fn measure(rig: &dyn Rig, context: &Context, guest: usize, samples: &mut Samples) -> Result<()> {
+    let turn = context.params.get("turn_ms").and_then(toml::Value::as_integer).unwrap_or(1000).to_string();
+    let seconds = format!("{}", context.seconds);
+    let limit = Duration::from_secs_f64(context.seconds + PATIENCE);
+    let load = ["entrain-load", "roles", "--json", "--warmup", "1", "--turn", &turn, "--seconds", &seconds];
+    let load = rig.start(Target::Guest(guest), Command::new(load).within(limit))?;
+    let mut follow = vec!["entrain-cpufreq-emulation".to_owned(), "record".into(), "--seconds".into(), seconds.clone()];
+    for thread in vcpus(rig, guest)? {
+        follow.extend(["--thread".into(), thread.to_string()]);
+    }
+    let record = rig.run(Target::Host, Command::new(follow).within(limit))?;
+    let loaded = load.wait()?;
+    for outcome in [&record, &loaded] {
+        if !outcome.ok() {
+            return Err(unmet(format!("placement: {}", String::from_utf8_lossy(&outcome.stderr).trim())));
+        }
+    }
+    let read = |text: String| Printed::parse(&text).map_err(|error| unmet(error.to_string()));
+    let (record, load) = (read(record.text())?, read(loaded.text())?);
+    for (metric, unit, better) in [
+        ("heavy_on_big", "%", Higher),
+        ("until_big_p50", "ms", Lower),
+        ("until_big_max", "ms", Lower),
+        ("stretches", "1", Higher),
+    ] {
+        samples.push(metric, unit, better, record.figure(metric, unit).map_err(|error| unmet(error.to_string()))?);
+    }
+    let rate = load.figure("iterations_per_s", "1/s").map_err(|error| unmet(error.to_string()))?;
+    samples.push("iterations_per_s", "1/s", Higher, rate);
+    Ok(())
+}
+
+/// The vCPU threads of a guest on the host machine: of the VM whose QEMU was the `guest`-th to start.
+fn vcpus(rig: &dyn Rig, guest: usize) -> Result<Vec<u64>> {
+    let text = shell(rig, Target::Host, "entrain-load probe --json")?;
+    let all: Value = serde_json::from_str(&text).map_err(|error| unmet(format!("no JSON ({error}): {text}")))?;
+    let mut vms = all["vms"].as_array().cloned().unwrap_or_default();
+    let pid = |vm: &Value| vm["id"].as_str().and_then(|id| id.split('-').next()?.parse::<u64>().ok());
+    vms.sort_by_key(pid);
+    let vm = vms.get(guest).ok_or_else(|| unmet("the guest's VM is not among KVM's"))?;
+    Ok(vm["vcpus"].as_array().into_iter().flatten().filter_map(|vcpu| vcpu["tid"].as_u64()).collect())
+}
