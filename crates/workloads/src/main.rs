@@ -14,6 +14,7 @@ mod spin;
 mod sync;
 mod tick;
 mod tmp;
+mod vms;
 mod wake;
 
 use clap::{Parser, Subcommand};
@@ -36,6 +37,7 @@ enum Load {
     Spin(spin::Args),
     Critical(critical::Args),
     Memcheck(memcheck::Args),
+    Vms(vms::Args),
     Run(programs::Args),
     Probe(snapshot::Args),
 }
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         Load::Spin(args) => spin::run(&args),
         Load::Critical(args) => critical::run(&args),
         Load::Memcheck(args) => memcheck::run(&args),
+        Load::Vms(args) => vms::run(&args),
         Load::Run(args) => programs::run(&args),
         Load::Probe(args) => snapshot::run(&args),
     };

@@ -8,13 +8,28 @@ use crate::experiment::Better;
 use crate::machine::Arch;
 use crate::runner::{Reading, Rig};
 
+mod beside;
+mod boots;
 mod channel;
+mod crowd;
 mod lifecycle;
 mod product;
+mod status;
+mod steps;
+mod trace;
 mod watched;
+mod yields;
 
 /// All scenarios.
-static SCENARIOS: &[&dyn Scenario] = &[&channel::Channel, &lifecycle::Lifecycle, &watched::Watched];
+static SCENARIOS: &[&dyn Scenario] = &[
+    &boots::Boots,
+    &channel::Channel,
+    &crowd::Crowd,
+    &lifecycle::Lifecycle,
+    &steps::Steps,
+    &watched::Watched,
+    &yields::Yields,
+];
 
 /// One measurement written in Rust.
 pub trait Scenario: Sync {
