@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use crate::agent::{self, RegisterOnly};
 use crate::error::GuestError;
 use crate::forge::{self, Lie};
+use crate::kicks;
 use crate::lock::Lock;
 use crate::pages::Pages;
 use crate::schedule::Schedule;
@@ -67,6 +68,10 @@ pub struct GuestArgs {
     /// For so long
     #[arg(long, hide = true, default_value_t = 5, value_name = "SECONDS")]
     forge_seconds: u64,
+
+    /// Kick halted vCPUs so many times and compare the host's hint with what happens, beside the agent that runs
+    #[arg(long, hide = true, value_name = "N", conflicts_with_all = ["release", "status"])]
+    kicks: Option<usize>,
 }
 
 /// What the agent does.
@@ -94,6 +99,10 @@ pub fn run(args: GuestArgs) -> anyhow::Result<ExitCode> {
     if let Some(lie) = args.forge {
         let pages = Pages::open(&system.bpffs()?, true)?.ok_or(GuestError::NothingRegistered)?;
         forge::forge(&pages, lie, Duration::from_secs(args.forge_seconds))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(count) = args.kicks {
+        kicks::run(&Pages::open(&system.bpffs()?, false)?.ok_or(GuestError::NothingRegistered)?, count)?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(seconds) = args.selftest {

@@ -1,4 +1,4 @@
-//! A guest that lies, for the lab's experiment `lifecycle`: writes what no agent writes into the pages of the agent that
+//! A guest that lies, for the lab's experiments `lifecycle` and `rogue`: writes what no agent writes into the pages of the agent that
 //! runs. The host must refuse the pages or end the pairing, and nobody else may notice.
 
 use std::sync::atomic::AtomicU64;
@@ -22,6 +22,12 @@ pub enum Lie {
     Version,
     /// Four thousand million vCPUs.
     Vcpus,
+    /// Every word that a guest writes while it is paired holds all ones.
+    Ones,
+    /// Every word that a guest writes while it is paired holds the value that would gain it most, were it believed.
+    Greedy,
+    /// Two values in turn in every word that a guest writes while it is paired, without a pause.
+    Racing,
 }
 
 /// Time between two strokes of the forger.
@@ -35,7 +41,9 @@ pub fn forge(pages: &Pages, lie: Lie, time: Duration) -> Result<()> {
         for page in pages.iter() {
             tell(page, lie, &mut state);
         }
-        std::thread::sleep(STROKE);
+        if lie != Lie::Racing {
+            std::thread::sleep(STROKE);
+        }
     }
     Ok(())
 }
@@ -59,6 +67,21 @@ fn tell(page: &Page, lie: Lie, state: &mut u64) {
         }
         Lie::Version => header.version.store(4_000, Relaxed),
         Lie::Vcpus => header.nr_vcpus.store(u32::MAX, Relaxed),
+        Lie::Ones => words(page, [u64::MAX; 6]),
+        Lie::Greedy => words(page, GREEDY),
+        Lie::Racing => words(page, if xorshift(state) & 1 == 0 { GREEDY } else { [0; 6] }),
+    }
+}
+
+/// Full load, real-time priority, all the vCPUs that there may be, and as urgent as a task can be.
+const GREEDY: [u64; 6] = [1024, 1 << 20, 0, 256, 1, 10_000];
+
+/// Writes the words that a host may believe, but for the heartbeat, without which it would end the pairing.
+fn words(page: &Page, values: [u64; 6]) {
+    let to = &page.guest;
+    let all = [&to.util, &to.runnable, &to.prio, &to.wants, &to.spins_for, &to.latency];
+    for (word, value) in all.into_iter().zip(values) {
+        word.store(value, Relaxed);
     }
 }
 
@@ -82,9 +105,11 @@ mod tests {
             let page = Page::zeroed();
             page.header.version.store(VERSION, Relaxed);
             page.header.nr_vcpus.store(2, Relaxed);
+            page.guest.wants.store(2, Relaxed);
             tell(&page, *lie, &mut 7);
             let untouched = page.header.version.load(Relaxed) == VERSION
                 && page.header.nr_vcpus.load(Relaxed) == 2
+                && page.guest.wants.load(Relaxed) == 2
                 && page.header.preempt_gpa.load(Relaxed) == 0;
             assert!(!untouched, "{lie:?}");
         }

@@ -9,6 +9,7 @@ pub mod doorbell;
 pub mod error;
 pub mod forge;
 pub mod kernel;
+pub mod kicks;
 pub mod lock;
 pub mod pages;
 pub mod schedule;

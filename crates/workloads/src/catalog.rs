@@ -84,6 +84,8 @@ metrics! {
     CORRUPTIONS = "corruptions" "1" Lower "words that did not hold what was written to them";
     PAGES_CHECKED = "pages_per_s" "1/s" Higher "pages verified per second";
     PAGES_REUSED = "reused_per_s" "1/s" Neither "pages given back to the kernel and taken again per second";
+    VCPU_WAKES = "vcpu_wakes_per_s" "1/s" Neither "times per second that a halted vCPU was woken, all VMs together";
+    VCPU_LATE_P99 = "vcpu_late_p99" "us" Lower "99 % of the vCPUs' wake-ups came no later than this after their time";
     THROUGHPUT = "throughput" "MB/s" Higher "dbench's throughput";
     LATENCY_MAX = "latency_max" "ms" Lower "the longest operation of any client";
     MESSAGES = "messages_per_s" "1/s" Higher "messages passed per second in hackbench's timed phase";
@@ -188,6 +190,13 @@ pub static LOADS: &[Load] = &[
         program: None,
         about: "fills memory with patterns and verifies them: finds a stray write into pages that are used again",
         metrics: &[&CORRUPTIONS, &PAGES_CHECKED, &PAGES_REUSED],
+    },
+    Load {
+        name: "vms",
+        argv: &["vms"],
+        program: None,
+        about: "on a KVM host: many tiny virtual machines whose vCPUs halt and are woken: what a daemon's work grows with",
+        metrics: &[&VCPU_WAKES, &VCPU_LATE_P99],
     },
     Load {
         name: "dbench",

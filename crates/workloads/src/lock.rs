@@ -8,7 +8,7 @@
 //!   directory's read-write semaphore for writing: a sleeping lock that spins while its holder runs.
 
 use crate::session::{Common, Session};
-use crate::sync::{self, Counter, Phase};
+use crate::sync::{self, Counter, Pace, Phase};
 use crate::tmp::Scratch;
 use anyhow::{Context, Result};
 use entrain_workloads::catalog;
@@ -73,7 +73,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
                 }
             });
         }
-        session.measure(&phase, || Counter::values(&counters), |_, _| Ok(()))
+        let mut pace = Pace::default();
+        session.measure(
+            &phase,
+            || Counter::values(&counters),
+            |before, at| session.out.progress(&catalog::OPS, pace.look(before, Counter::values(&counters), at), at),
+        )
     })?;
     if let Some(error) = failed.into_inner().expect("all threads are joined") {
         return Err(error).context("the operation on the lock failed");

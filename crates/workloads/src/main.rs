@@ -18,6 +18,7 @@ mod spin;
 mod sync;
 mod tick;
 mod tmp;
+mod vms;
 mod wake;
 
 use clap::{Parser, Subcommand};
@@ -44,6 +45,7 @@ enum Load {
     Inference(inference::Args),
     Roles(roles::Args),
     Memcheck(memcheck::Args),
+    Vms(vms::Args),
     Run(programs::Args),
     Probe(snapshot::Args),
 }
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
         Load::Inference(args) => inference::run(&args),
         Load::Roles(args) => roles::run(&args),
         Load::Memcheck(args) => memcheck::run(&args),
+        Load::Vms(args) => vms::run(&args),
         Load::Run(args) => programs::run(&args),
         Load::Probe(args) => snapshot::run(&args),
     };

@@ -2,11 +2,12 @@
 //!
 //! What it measures: how much CPU the guest gets and how evenly. An iteration is 1,000 dependent steps of a linear
 //! congruential generator: no memory, no system call, so its rate is the CPU time times a constant of the machine.
-//! `--duty` makes each thread work for that share of each `--period` and sleep for the rest.
+//! `--duty` makes each thread work for that share of each `--period` and sleep for the rest. `--roam` makes each wander
+//! from CPU to CPU.
 
 use crate::clock::now_ns;
 use crate::session::{Common, Session};
-use crate::sync::{self, Counter, Phase};
+use crate::sync::{self, Counter, Pace, Phase};
 use anyhow::Result;
 use entrain_workloads::catalog;
 use std::hint::black_box;
@@ -24,6 +25,9 @@ pub(crate) struct Args {
     /// With --duty below 100: length of one turn of work and sleep, in milliseconds
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=10_000), value_name = "MS")]
     period: u64,
+    /// Let each thread move on to the next CPU after so many milliseconds, as noise that wanders about
+    #[arg(long, conflicts_with = "pin", value_parser = clap::value_parser!(u64).range(1..=60_000), value_name = "MS")]
+    roam: Option<u64>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
@@ -37,18 +41,16 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             scope.spawn(move || {
                 session.enter(index);
                 if phase.wait_start() {
-                    spin(args, phase, counter);
+                    spin(args, phase, counter, |turn| session.cpu(index + turn));
                 }
             });
         }
-        let mut last = None;
+        let mut pace = Pace::default();
         session.measure(
             &phase,
             || Counter::values(&counters),
             |before, at| {
-                let now = Counter::values(&counters);
-                let (then, since) = last.replace((now.clone(), at)).unwrap_or((before.clone(), 0.0));
-                let rate = sync::total(&then, &now) as f64 / (at - since);
+                let rate = pace.look(before, Counter::values(&counters), at);
                 slowest = slowest.min(rate);
                 session.out.progress(&catalog::ITERATIONS, rate, at)
             },
@@ -64,13 +66,21 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn spin(args: &Args, phase: &Phase, counter: &Counter) {
+fn spin(args: &Args, phase: &Phase, counter: &Counter, cpu: impl Fn(usize) -> usize) {
     let period = args.period * 1_000_000;
     let work = period * args.duty / 100;
-    let mut turn = now_ns();
+    let start = now_ns();
+    let (mut turn, mut stay) = (start, None);
     while phase.running() {
         iteration();
         counter.add(1);
+        if let Some(roam) = args.roam {
+            let now = ((now_ns() - start) / (roam * 1_000_000)) as usize;
+            if stay.replace(now) != Some(now) {
+                // A CPU that went offline is left out: the thread stays where it is for this turn.
+                let _ = crate::cpu::pin(cpu(now));
+            }
+        }
         if args.duty < 100 {
             let now = now_ns();
             if now >= turn + work {

@@ -104,6 +104,22 @@ pub(crate) fn total(before: &[u64], after: &[u64]) -> u64 {
     before.iter().zip(after).map(|(b, a)| a - b).sum()
 }
 
+/// The rate at which all threads go on, from one look to the next.
+#[derive(Default)]
+pub(crate) struct Pace {
+    last: Option<(Vec<u64>, f64)>,
+}
+
+impl Pace {
+    /// Per second since the last look; the first is measured from `before`, at 0 s.
+    pub(crate) fn look(&mut self, before: &[u64], now: Vec<u64>, at: f64) -> f64 {
+        let (then, since) = self.last.take().unwrap_or_else(|| (before.to_vec(), 0.0));
+        let rate = total(&then, &now) as f64 / (at - since);
+        self.last = Some((now, at));
+        rate
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,6 +130,13 @@ mod tests {
         assert_eq!(fairness(&[10, 10], &[10, 30]), 0.0);
         assert_eq!(fairness(&[1, 1], &[1, 1]), 1.0);
         assert_eq!(total(&[10, 10], &[20, 30]), 30);
+    }
+
+    #[test]
+    fn the_pace_is_that_since_the_last_look() {
+        let mut pace = Pace::default();
+        assert_eq!(pace.look(&[10, 10], vec![20, 30], 2.0), 15.0);
+        assert_eq!(pace.look(&[10, 10], vec![24, 30], 3.0), 4.0);
     }
 
     #[test]

@@ -8,16 +8,28 @@ use super::{Experiment, ExperimentError, validate};
 
 /// The built-in files, by name.
 const BUILT_IN: &[(&str, &str)] = &[
+    ("alone", include_str!("../../experiments/alone.toml")),
+    ("boot", include_str!("../../experiments/boot.toml")),
     ("channel", include_str!("../../experiments/channel.toml")),
+    ("cost", include_str!("../../experiments/cost.toml")),
+    ("crowd", include_str!("../../experiments/crowd.toml")),
     ("fairness", include_str!("../../experiments/fairness.toml")),
     ("frames", include_str!("../../experiments/frames.toml")),
     ("frames-phone", include_str!("../../experiments/frames-phone.toml")),
     ("frequency", include_str!("../../experiments/frequency.toml")),
+    ("hint", include_str!("../../experiments/hint.toml")),
     ("holders", include_str!("../../experiments/holders.toml")),
+    ("idle-hint", include_str!("../../experiments/idle-hint.toml")),
+    ("jitter", include_str!("../../experiments/jitter.toml")),
     ("lifecycle", include_str!("../../experiments/lifecycle.toml")),
+    ("mixed", include_str!("../../experiments/mixed.toml")),
     ("overcommit", include_str!("../../experiments/overcommit.toml")),
     ("placement", include_str!("../../experiments/placement.toml")),
+    ("rogue", include_str!("../../experiments/rogue.toml")),
     ("smoke", include_str!("../../experiments/smoke.toml")),
+    ("undercommit", include_str!("../../experiments/undercommit.toml")),
+    ("vcpud", include_str!("../../experiments/vcpud.toml")),
+    ("yield", include_str!("../../experiments/yield.toml")),
 ];
 
 /// One line of `entrain lab list`.

@@ -171,6 +171,12 @@ pub struct Load {
     /// Length of the measured window.
     #[serde(default = "some_seconds")]
     pub seconds: f64,
+    /// Length of the window in a quick run, in place of `[quick] seconds`; scenarios, which do a certain work, are only
+    /// made shorter by this.
+    pub quick_seconds: Option<f64>,
+    /// Left out of quick runs.
+    #[serde(default)]
+    pub full_only: bool,
     /// Time before it that the load runs unmeasured.
     #[serde(default)]
     pub warmup: f64,

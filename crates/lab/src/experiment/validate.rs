@@ -141,7 +141,8 @@ impl Validate<'_> {
             }
             _ => return self.wrong(span, "a load has either 'run' or 'scenario'"),
         }
-        for (value, what) in [(load.seconds, "seconds"), (load.timeout, "timeout")] {
+        let quick = load.quick_seconds.unwrap_or(load.seconds);
+        for (value, what) in [(load.seconds, "seconds"), (quick, "quick_seconds"), (load.timeout, "timeout")] {
             if !(value > 0.0 && value <= 3600.0) {
                 return self.wrong(span, format!("{what} must be above 0 and at most 3600"));
             }

@@ -207,6 +207,16 @@ impl Machine {
         Ok(guest)
     }
 
+    /// Starts more guests at once; returns their indices when all are up.
+    pub fn start_guests(&self, specs: &[GuestSpec]) -> Result<Vec<usize>> {
+        let starts: Vec<_> = specs.iter().map(|spec| self.begin_guest(spec)).collect::<Result<_>>()?;
+        let up = |(guest, start): (usize, Exchange)| {
+            start.done("starting a guest's QEMU", GUEST_BOOT * PATIENCE)?;
+            self.await_start(Target::Guest(guest)).map(|()| guest)
+        };
+        starts.into_iter().map(up).collect()
+    }
+
     fn begin_guest(&self, spec: &GuestSpec) -> Result<(usize, Exchange)> {
         let guest = {
             let mut guests = self.guests.lock().expect("no panic under it");
@@ -261,6 +271,19 @@ impl Machine {
             return Ok(());
         }
         Err(LabError::Deadline { what: format!("the end of guest {guest}"), limit: SHORT })
+    }
+
+    /// Runs a shell line in a guest that ends it (a panic: the lab's kernels then end their QEMU), and waits until it is
+    /// gone.
+    pub fn end_guest_by(&self, guest: usize, line: &str) -> Result<()> {
+        self.known(guest)?;
+        let target = Target::Guest(guest);
+        self.link.excuse(target, true);
+        let _ends_with_the_guest = self.start(target, Command::shell(line))?;
+        if self.link.wait_for(target, SHORT, |h| h.gone.is_some())? {
+            return Ok(());
+        }
+        Err(LabError::Deadline { what: format!("the end of guest {guest} by '{line}'"), limit: SHORT })
     }
 
     /// Resets a guest (as a hardware reset does) and waits until it is up again.

@@ -50,7 +50,8 @@ mod tests {
     #[test]
     fn only_emulated_cpus_are_found() {
         let proc = tempfile::tempdir().unwrap();
-        for (tid, comm) in [(7, "qemu"), (8, "CPU 0/TCG\n"), (9, "CPU 1/TCG\n"), (10, "CPU 2/KVM\n"), (11, "CPU x/TCG")] {
+        for (tid, comm) in [(7, "qemu"), (8, "CPU 0/TCG\n"), (9, "CPU 1/TCG\n"), (10, "CPU 2/KVM\n"), (11, "CPU x/TCG")]
+        {
             let task = proc.path().join(format!("7/task/{tid}"));
             fs::create_dir_all(&task).unwrap();
             fs::write(task.join("comm"), comm).unwrap();

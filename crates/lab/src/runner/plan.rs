@@ -38,6 +38,8 @@ pub(super) struct Session<'a> {
 pub(super) struct Sizes {
     pub(super) boots: u32,
     pub(super) rounds: u32,
+    /// Whether the run is a quick one.
+    pub(super) quick: bool,
     /// Length of every window, where `--quick` changes it.
     pub(super) seconds: Option<f64>,
     /// Seconds after which no further round is begun.
@@ -50,14 +52,16 @@ impl Sizes {
         Self {
             boots: choice.boots.or(quick.and_then(|q| q.boots)).unwrap_or(*experiment.boots.as_ref()),
             rounds: quick.and_then(|q| q.rounds).unwrap_or(*experiment.rounds.as_ref()),
+            quick: choice.quick,
             seconds: quick.and_then(|q| q.seconds),
             within: quick.and_then(|q| q.within),
         }
     }
 
     pub(super) fn seconds(&self, load: &Load) -> f64 {
-        // A scenario does a certain work; only commands are told how long to run.
-        self.seconds.filter(|_| load.scenario.is_none()).unwrap_or(load.seconds)
+        // A scenario does a certain work; only commands are told how long to run, unless the load itself says so.
+        let own = load.quick_seconds.filter(|_| self.quick);
+        own.or(self.seconds.filter(|_| load.scenario.is_none())).unwrap_or(load.seconds)
     }
 }
 
@@ -66,7 +70,7 @@ impl Sizes {
 /// All arms of a load are measured in the same session, so that they can be paired. The order of the visits is rotated
 /// by one from round to round and from boot to boot, so that no arm always comes first, or after the same one.
 pub(super) fn sessions<'a>(experiment: &'a Experiment, choice: &Choice, sizes: &Sizes, boot: u32) -> Vec<Session<'a>> {
-    let loads: Vec<&Load> = experiment.loads.iter().collect();
+    let loads: Vec<&Load> = experiment.loads.iter().filter(|load| !(choice.quick && load.full_only)).collect();
     let chunk = match choice.arch {
         Arch::Aarch64 => experiment.loads_per_boot.aarch64,
         Arch::X86_64 => experiment.loads_per_boot.x86_64,

@@ -17,6 +17,12 @@ pub trait Rig {
     fn get(&self, target: Target, path: &str) -> Result<Vec<u8>>;
     /// Starts one more guest; returns its index.
     fn start_guest(&self, spec: &GuestSpec) -> Result<usize>;
+    /// Starts more guests at once; returns their indices when all are up.
+    fn start_guests(&self, specs: &[GuestSpec]) -> Result<Vec<usize>> {
+        specs.iter().map(|spec| self.start_guest(spec)).collect()
+    }
+    /// Runs a shell line in a guest that ends it (a panic), and waits until its QEMU is gone.
+    fn end_guest_by(&self, guest: usize, line: &str) -> Result<()>;
     /// Ends a guest's QEMU.
     fn stop_guest(&self, guest: usize) -> Result<()>;
     /// Resets a guest and waits until it is up again.
@@ -53,6 +59,12 @@ impl Rig for Machine {
     }
     fn start_guest(&self, spec: &GuestSpec) -> Result<usize> {
         Self::start_guest(self, spec)
+    }
+    fn start_guests(&self, specs: &[GuestSpec]) -> Result<Vec<usize>> {
+        Self::start_guests(self, specs)
+    }
+    fn end_guest_by(&self, guest: usize, line: &str) -> Result<()> {
+        Self::end_guest_by(self, guest, line)
     }
     fn stop_guest(&self, guest: usize) -> Result<()> {
         Self::stop_guest(self, guest)

@@ -94,6 +94,9 @@ impl Rig for FakeRig {
         world.guests += 1;
         Ok(world.guests - 1)
     }
+    fn end_guest_by(&self, _: usize, _: &str) -> Result<()> {
+        Ok(())
+    }
     fn stop_guest(&self, _: usize) -> Result<()> {
         Ok(())
     }

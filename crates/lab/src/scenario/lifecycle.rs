@@ -43,6 +43,7 @@ const CASES: &[(&str, Case)] = &[
     ("forged_vcpus", |stage| forged(stage, "vcpus")),
     ("guest_reset", guest_reset),
     ("guest_comes_and_goes", guest_comes_and_goes),
+    ("guest_panics", guest_panics),
 ];
 
 impl Scenario for Lifecycle {
@@ -208,6 +209,15 @@ fn guest_comes_and_goes(stage: &mut Stage<'_>) -> Result<()> {
     stage.rig.stop_guest(guest)
 }
 
+/// One more guest starts, pairs, and its kernel panics: no agent says goodbye, and its QEMU ends with it.
+fn guest_panics(stage: &mut Stage<'_>) -> Result<()> {
+    let spec = GuestSpec { memory_mib: 256, ..GuestSpec::new("panics", 2) };
+    let guest = stage.rig.start_guest(&spec)?;
+    let _agent = Service::agent(stage.rig, guest)?;
+    await_served(stage.rig, guest)?;
+    stage.rig.end_guest_by(guest, "echo c > /proc/sysrq-trigger")
+}
+
 /// Fills the guest's free memory with patterns for some seconds and looks whether they change.
 fn memory_is_sound(rig: &dyn Rig, guest: usize) -> Result<()> {
     let line = "entrain-load memcheck --json --seconds 4";
@@ -229,14 +239,14 @@ fn corruptions(output: &str) -> Result<f64> {
 }
 
 /// What the product may leave on the host machine.
-struct Left {
+pub(super) struct Left {
     programs: f64,
     maps: f64,
     pins: f64,
 }
 
 impl Left {
-    fn look(rig: &dyn Rig) -> Result<Self> {
+    pub(super) fn look(rig: &dyn Rig) -> Result<Self> {
         let count = |line: &str| -> Result<f64> {
             let text = shell(rig, Target::Host, line)?;
             text.parse().map_err(|_| unmet(format!("no number: '{line}' says {text}")))
@@ -250,7 +260,7 @@ impl Left {
         })
     }
 
-    fn beyond(&self, before: &Self) -> f64 {
+    pub(super) fn beyond(&self, before: &Self) -> f64 {
         let more = |now: f64, then: f64| (now - then).max(0.0);
         more(self.programs, before.programs) + more(self.maps, before.maps) + more(self.pins, before.pins)
     }

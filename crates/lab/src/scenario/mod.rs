@@ -8,16 +8,32 @@ use crate::experiment::Better;
 use crate::machine::Arch;
 use crate::runner::{Reading, Rig};
 
+mod beside;
+mod boots;
 mod channel;
+mod crowd;
 mod frequency;
 mod lifecycle;
 mod placement;
 mod product;
+mod status;
+mod steps;
+mod trace;
 mod watched;
+mod yields;
 
 /// All scenarios.
-static SCENARIOS: &[&dyn Scenario] =
-    &[&channel::Channel, &frequency::Frequency, &lifecycle::Lifecycle, &placement::Placement, &watched::Watched];
+static SCENARIOS: &[&dyn Scenario] = &[
+    &boots::Boots,
+    &channel::Channel,
+    &crowd::Crowd,
+    &frequency::Frequency,
+    &lifecycle::Lifecycle,
+    &placement::Placement,
+    &steps::Steps,
+    &watched::Watched,
+    &yields::Yields,
+];
 
 /// One measurement written in Rust.
 pub trait Scenario: Sync {

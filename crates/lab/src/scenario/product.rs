@@ -13,7 +13,7 @@ use crate::{LabError, Result, cancel};
 /// How long anything of the product may take to settle: discovery once a second, heartbeats, an emulated machine.
 pub(super) const SETTLE: Duration = Duration::from_secs(20);
 /// A daemon or agent runs for no longer than a scenario.
-const LIFE: Duration = Duration::from_secs(900);
+const LIFE: Duration = Duration::from_secs(3600);
 
 /// Something that was expected did not come about.
 pub(super) fn unmet(what: impl Into<String>) -> LabError {

@@ -1,28 +1,69 @@
 //! Loads in the guests, seen by the daemon on the host: who ran, who waited, and in the middle of what the host took a
 //! vCPU off its pCPU.
 //!
-//! `params`: `loads`, one command (an array of words) for each guest of the configuration; a daemon must run on the host,
-//! which the arm sets up. `weights`, optional: the guests' CPU weights, in units of 100; each VM's process then is in a cgroup
-//! of that `cpu.weight` for as long. The fairness index divides by them.
+//! `params`: `loads`, one command (an array of words; none for no load) for each guest of the configuration. All others are
+//! optional: `host`, commands that run on the host machine meanwhile
+//! (in all, `{seconds}` and `{configuration}` are replaced); `figures`, what is taken from the loads' output;
+//! `weights`, the guests' CPU weights, in units of 100 (each VM's process then is in a cgroup of that `cpu.weight` for as
+//! long, and the fairness index divides by them); `settle`, seconds until the first look; `count_bpf`, whether the BPF
+//! programs' time is counted, and the daemon's. What the daemon says is left out where the arm has none.
 
 use std::time::Duration;
 
+use serde::Deserialize;
 use serde_json::Value;
 
+use super::beside::{self, Wanted};
 use super::product::{shell, unmet};
+use super::status::{self, BpfStats, sum};
 use super::{Context, Samples, Scenario};
 use crate::experiment::Better::{Higher, Lower};
-use crate::machine::{Command, Target};
-use crate::runner::{Job, Rig};
+use crate::machine::Target;
+use crate::runner::Rig;
 use crate::{LabError, Result};
 
 /// See the module.
 pub(super) struct Watched;
 
-/// Time for the loads to come up, before they are looked at.
-const SETTLE: Duration = Duration::from_millis(500);
 /// The loads go on for a while after the last look, so that none ends before it.
 const MARGIN: f64 = 3.0;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    loads: Vec<Vec<String>>,
+    #[serde(default)]
+    host: Vec<Vec<String>>,
+    #[serde(default)]
+    figures: Vec<Wanted>,
+    weights: Option<Vec<u32>>,
+    #[serde(default = "half_a_second")]
+    settle: f64,
+    #[serde(default)]
+    count_bpf: bool,
+}
+
+fn half_a_second() -> f64 {
+    0.5
+}
+
+impl Params {
+    fn read(context: &Context) -> Result<Self> {
+        let wrong = |what: String| LabError::Invalid(format!("watched: params: {what}"));
+        let mut params: Self = context.params.clone().try_into().map_err(|error| wrong(error.to_string()))?;
+        for word in params.loads.iter_mut().chain(&mut params.host).flatten() {
+            *word = word.replace("{configuration}", &context.configuration);
+        }
+        let guests = context.guests.len();
+        if params.loads.len() != guests {
+            return Err(wrong(format!("loads must be one a guest: {} for {guests}", params.loads.len())));
+        }
+        if params.weights.as_ref().is_some_and(|list| list.len() != guests || list.contains(&0)) {
+            return Err(wrong("weights must be one positive integer a guest".into()));
+        }
+        Ok(params)
+    }
+}
 
 impl Scenario for Watched {
     fn name(&self) -> &'static str {
@@ -30,29 +71,35 @@ impl Scenario for Watched {
     }
 
     fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
-        let loads = loads(context)?;
-        let weights = weights(context, loads.len())?;
-        let _groups = context.params.contains_key("weights").then(|| Groups::make(rig, &weights)).transpose()?;
-        let jobs: Vec<Box<dyn Job>> = context
-            .guests
-            .iter()
-            .zip(&loads)
-            .map(|(&guest, argv)| {
-                let argv = argv.iter().map(|word| word.replace("{seconds}", &format!("{}", context.seconds + MARGIN)));
-                rig.start(Target::Guest(guest), Command::new(argv).within(Duration::from_secs(120)))
-            })
-            .collect::<Result<_>>()?;
-        std::thread::sleep(SETTLE);
-        let before = status(rig)?;
-        std::thread::sleep(Duration::from_secs_f64(context.seconds));
-        let after = status(rig)?;
-        for job in jobs {
-            let outcome = job.wait()?;
-            if !outcome.ok() {
-                return Err(unmet(format!("a load failed: {}", String::from_utf8_lossy(&outcome.stderr).trim())));
-            }
+        let params = Params::read(context)?;
+        let given = params.weights.as_ref().map(|list| list.iter().map(|&weight| f64::from(weight)).collect());
+        let weights: Vec<f64> = given.unwrap_or_else(|| vec![1.0; context.guests.len()]);
+        let _groups = params.weights.is_some().then(|| Groups::make(rig, &weights)).transpose()?;
+        let _stats = params.count_bpf.then(|| BpfStats::on(rig)).transpose()?;
+        let life = params.settle + context.seconds + MARGIN;
+        let mut running = Vec::new();
+        for argv in &params.host {
+            running.extend(beside::start(rig, Target::Host, argv, life)?);
         }
-        figures(&before, &after, &weights, samples)
+        for (&guest, argv) in context.guests.iter().zip(&params.loads) {
+            running.extend(beside::start(rig, Target::Guest(guest), argv, life)?);
+        }
+        std::thread::sleep(Duration::from_secs_f64(params.settle));
+        let before = status::look(rig)?;
+        let cpu = before.as_ref().map(|status| status::daemon(rig, status)).transpose()?;
+        std::thread::sleep(Duration::from_secs_f64(context.seconds));
+        let after = status::look(rig)?;
+        let printed = beside::finish(running)?;
+        beside::figures(&params.figures, &context.guests, &printed, samples)?;
+        let (Some(before), Some(after), Some((cpu, _))) = (before, after, cpu) else { return Ok(()) };
+        if params.count_bpf {
+            status::bpf(&before, &after, samples);
+            let (now, memory) = status::daemon(rig, &after)?;
+            samples.push("daemon_cpu", "%", Lower, 100.0 * (now - cpu) / status::seconds(&before, &after));
+            samples.push("daemon_memory", "MiB", Lower, memory);
+        }
+        status::yields(&before, &after, samples);
+        if weights.is_empty() { Ok(()) } else { figures(&before, &after, &weights, samples) }
     }
 }
 
@@ -61,7 +108,8 @@ struct Groups<'a>(&'a dyn Rig);
 
 impl<'a> Groups<'a> {
     fn make(rig: &'a dyn Rig, weights: &[f64]) -> Result<Self> {
-        let mut vms = status(rig)?["vms"].as_array().cloned().unwrap_or_default();
+        let status = status::look(rig)?.ok_or_else(|| unmet("weights need a daemon, which knows the VMs"))?;
+        let mut vms = status["vms"].as_array().cloned().unwrap_or_default();
         vms.sort_by_key(|vm| vm["name"].as_str().unwrap_or_default().to_owned());
         if vms.len() != weights.len() {
             return Err(unmet(format!("weights for {} guests, and {} VMs run", weights.len(), vms.len())));
@@ -90,49 +138,9 @@ impl Drop for Groups<'_> {
     }
 }
 
-/// `params.loads`.
-fn loads(context: &Context) -> Result<Vec<Vec<String>>> {
-    let wrong = || LabError::Invalid("watched: params.loads must be an array of commands, one a guest".into());
-    let list = context.params.get("loads").and_then(toml::Value::as_array).ok_or_else(wrong)?;
-    let words = |load: &toml::Value| -> Option<Vec<String>> {
-        load.as_array()?.iter().map(|word| word.as_str().map(str::to_owned)).collect()
-    };
-    let loads: Vec<Vec<String>> = list.iter().map(|load| words(load).ok_or_else(wrong)).collect::<Result<_>>()?;
-    if loads.len() != context.guests.len() { Err(wrong()) } else { Ok(loads) }
-}
-
-/// `params.weights`.
-fn weights(context: &Context, guests: usize) -> Result<Vec<f64>> {
-    let Some(list) = context.params.get("weights") else { return Ok(vec![1.0; guests]) };
-    let weights: Option<Vec<f64>> =
-        list.as_array().and_then(|list| list.iter().map(|w| w.as_integer().map(|w| w as f64)).collect());
-    match weights {
-        Some(weights) if weights.len() == guests && weights.iter().all(|w| *w > 0.0) => Ok(weights),
-        _ => Err(LabError::Invalid("watched: params.weights must be one positive integer a guest".into())),
-    }
-}
-
-fn status(rig: &dyn Rig) -> Result<Value> {
-    let text = shell(rig, Target::Host, "entrain top --once --json")?;
-    let all: Value =
-        serde_json::from_str(&text).map_err(|error| unmet(format!("entrain top: no JSON ({error}): {text}")))?;
-    Ok(all["status"].clone())
-}
-
-/// Sums of a VM's vCPUs.
-fn sum(vm: &Value, key: &str) -> f64 {
-    vm["vcpus"].as_array().into_iter().flatten().filter_map(|vcpu| vcpu[key].as_f64()).sum()
-}
-
 fn figures(before: &Value, after: &Value, weights: &[f64], samples: &mut Samples) -> Result<()> {
-    let seconds = (after["now_ns"].as_f64().unwrap_or(0.0) - before["now_ns"].as_f64().unwrap_or(0.0)) / 1e9;
-    let vms = |status: &Value| status["vms"].as_array().cloned().unwrap_or_default();
-    let (then, now) = (vms(before), vms(after));
-    // By name, which is the order of the experiment's guests.
-    let mut pairs: Vec<(&Value, &Value)> =
-        now.iter().filter_map(|vm| Some((then.iter().find(|old| old["pid"] == vm["pid"])?, vm))).collect();
-    pairs.retain(|(old, new)| sum(new, "run_ns") > sum(old, "run_ns"));
-    pairs.sort_by_key(|(_, new)| new["name"].as_str().unwrap_or_default().to_owned());
+    let seconds = status::seconds(before, after);
+    let pairs = status::vms(before, after);
     if pairs.len() != weights.len() || seconds <= 0.0 {
         return Err(unmet(format!("the daemon saw {} of {} guests run", pairs.len(), weights.len())));
     }

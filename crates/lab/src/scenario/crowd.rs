@@ -1,0 +1,92 @@
+//! Many guests with agents at once: all are served, half of them die at the same moment, the others don't notice, and at
+//! the end nothing is left.
+//!
+//! `params`: `guests`, how many; `vcpus`, `memory_mib`, their size.
+
+use std::time::Instant;
+
+use serde::Deserialize;
+use signal_hook::consts::SIGTERM;
+
+use super::lifecycle::Left;
+use super::product::{SETTLE, Service, await_served, unmet, wait_for};
+use super::{Context, Samples, Scenario, status};
+use crate::experiment::Better::{Higher, Lower};
+use crate::machine::GuestSpec;
+use crate::runner::Rig;
+use crate::{LabError, Result};
+
+/// See the module.
+pub(super) struct Crowd;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    guests: u32,
+    vcpus: u32,
+    memory_mib: u32,
+}
+
+impl Scenario for Crowd {
+    fn name(&self) -> &'static str {
+        "crowd"
+    }
+
+    fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
+        let wrong = |what: String| LabError::Invalid(format!("crowd: params: {what}"));
+        let params: Params = context.params.clone().try_into().map_err(|error| wrong(error.to_string()))?;
+        let before = Left::look(rig)?;
+        let daemon = Service::daemon(rig, false)?;
+        let spec = |number| GuestSpec {
+            memory_mib: params.memory_mib,
+            ..GuestSpec::new(format!("crowd-{number}"), params.vcpus)
+        };
+        let mut guests = Vec::new();
+        for number in 0..params.guests {
+            // In turn: that many kernels that boot at once look stuck to themselves (docs/lab.md).
+            guests.push(rig.start_guest(&spec(number))?);
+        }
+        let begun = Instant::now();
+        let agents: Vec<Service> = guests.iter().map(|&guest| Service::agent(rig, guest)).collect::<Result<_>>()?;
+        for &guest in &guests {
+            await_served(rig, guest)?;
+        }
+        samples.push("served", "1", Higher, guests.len() as f64);
+        samples.push("served_after", "s", Lower, begun.elapsed().as_secs_f64());
+        let seen = status::look(rig)?.ok_or_else(|| unmet("the daemon is gone"))?;
+        let (_, memory) = status::daemon(rig, &seen)?;
+        samples.push("daemon_memory", "MiB", Lower, memory);
+
+        let (die, live) = guests.split_at(guests.len() / 2);
+        for &guest in die {
+            rig.stop_guest(guest)?;
+        }
+        for &guest in live {
+            await_served(rig, guest)?;
+        }
+        wait_for("the daemon forgets the dead guests", SETTLE, || {
+            let seen = status::look(rig)?.ok_or_else(|| unmet("the daemon is gone"))?;
+            Ok(seen["vms"].as_array().is_some_and(|vms| vms.len() == live.len()))
+        })?;
+        samples.push("served_still", "1", Higher, live.len() as f64);
+
+        // The agents of the dead went with them.
+        for agent in agents.into_iter().skip(die.len()) {
+            agent.end(SIGTERM)?;
+        }
+        for &guest in live {
+            rig.stop_guest(guest)?;
+        }
+        daemon.end(SIGTERM)?;
+        let mut left = f64::INFINITY;
+        let gone = wait_for("nothing is left", SETTLE, || {
+            left = Left::look(rig)?.beyond(&before);
+            Ok(left == 0.0)
+        });
+        if left.is_infinite() {
+            gone?;
+        }
+        samples.push("left_behind", "1", Lower, left);
+        Ok(())
+    }
+}
