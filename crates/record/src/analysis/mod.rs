@@ -290,14 +290,15 @@ impl Analysis {
         let host = &recording.host;
         let ends = (recording.events.first().map_or(0, |e| e.ns), recording.events.last().map_or(0, |e| e.ns));
         // What was overwritten is not known; then the recording begins with the oldest event that is left.
-        let lost_begin = host.began_ns == 0 || host.overwritten > 0 || host.began_ns > ends.0;
+        let lost_begin = host.began_ns == 0 || host.overwritten > 0 || host.began_ns > ends.1;
         let began = if lost_begin { ends.0 } else { host.began_ns };
-        // No reader waits for years: times outside of the events are a damaged table's.
-        let ended =
-            if host.ended_ns < ends.1 || host.ended_ns - ends.1 > 10_000_000_000 { ends.1 } else { host.ended_ns };
+        // While the programs are detached one by one, events are missing: what comes then does not count. An end that
+        // the recorder did not write, or that lies far from the events, is that of the last event.
+        let good_end = host.complete && host.ended_ns >= began && host.ended_ns < ends.1.saturating_add(10_000_000_000);
+        let ended = if good_end { host.ended_ns } else { ends.1.max(began) };
         let directory = Directory::new(recording);
-        let mut replay = Replay::new(recording, began, ended.max(began));
-        recording.events.iter().for_each(|event| replay.event(event));
+        let mut replay = Replay::new(recording, began, ended);
+        recording.events.iter().take_while(|event| event.ns <= ended).for_each(|event| replay.event(event));
         let (tracks, occupancy) = replay.finish();
         let mut tracks: HashMap<u32, Track> = tracks.into_iter().map(|track| (track.tid, track)).collect();
         let mut vms = Vec::new();
