@@ -148,6 +148,9 @@ fn throughput(own: &Printed, neighbour: &Printed, offset: f64, samples: &mut Sam
         return Err(unmet("the neighbour never rested, or the first guest never ran alone: give it more time"));
     }
     let median = |values: &[f64]| crate::stats::median(values).unwrap_or(f64::NAN);
+    if median(&alone) <= 0.0 {
+        return Err(unmet("the first guest got nothing done alone: this computer is too busy to tell"));
+    }
     samples.push("alone", "1/s", Higher, median(&alone));
     samples.push("regained", "%", Higher, 100.0 * median(&regained) / median(&alone));
     if !shared.is_empty() {
