@@ -123,13 +123,14 @@ ENTRAIN_POLICY entrain_u32 guest_vcpud_steal(struct guest_vcpud *v, const struct
 		return keep;
 
 	if (share > GUEST_VCPUD_STEAL_HIGH && wanted > all / 2) {
-		entrain_u32 got = guest_vcpud_fit((entrain_u64)keep * (1024 - share), GUEST_VCPUD_DOWN, keep);
+		/* A neighbour that takes an eighth is no reason to give up half of two vCPUs: it stays with what it got. */
+		entrain_u32 got = guest_vcpud_fit((entrain_u64)keep * (1024 - share), GUEST_VCPUD_UP, keep);
 
-		if (v->grew_at && in->now - v->grew_at < GUEST_VCPUD_PROVEN_NS)
+		if (got < keep && v->grew_at && in->now - v->grew_at < GUEST_VCPUD_PROVEN_NS)
 			v->pause = v->pause * 2 < GUEST_VCPUD_PAUSE_MAX_NS ? v->pause * 2 : GUEST_VCPUD_PAUSE_MAX_NS;
 		v->grow_after = in->now + v->pause;
 		v->grew_at = 0;
-		return got < keep ? got : keep - 1;
+		return got;
 	}
 	if (v->grew_at && in->now - v->grew_at >= GUEST_VCPUD_PROVEN_NS) {
 		v->pause = GUEST_VCPUD_PAUSE_NS;
