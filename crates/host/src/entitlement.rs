@@ -22,8 +22,11 @@ pub(crate) const CALM_PERIOD: Duration = Duration::from_millis(50);
 /// host itself, wants as much between two bursts as in them. Without it two busy guests are told to grow and shrink many
 /// times a second.
 const MEMORY: Duration = Duration::from_millis(100);
-/// A VM of which nothing ran or waited in so many looks (6 to 9 ms) is idle, and its past does not count.
+/// A VM that wants nothing and of which next to nothing ran or waited in so many looks (6 to 9 ms) is idle, and its past
+/// does not count.
 const IDLE: u32 = 2;
+/// Next to nothing: less than this part of a pCPU. An idle guest still has its clock ticks and housekeeping.
+const HOUSEKEEPING: u64 = 8;
 
 /// The weight of a cgroup that nobody has set.
 const WEIGHT: u64 = 100;
@@ -59,7 +62,7 @@ struct Past {
     busy: u64,
     /// What it wanted, 1/1024 pCPU, fading.
     demand: u64,
-    /// Periods in which nothing of it ran or waited.
+    /// Periods in which it wanted nothing and next to nothing of it ran or waited.
     idle: u32,
 }
 
@@ -67,7 +70,7 @@ impl Past {
     /// One period on.
     fn next(self, claim: &Claim, period: u64, ceiling: u64) -> Self {
         let busy = claim.busy.saturating_sub(self.busy);
-        let idle = if busy == 0 && claim.wants == 0 { self.idle + 1 } else { 0 };
+        let idle = if busy < period.max(1) / HOUSEKEEPING + 1 && claim.wants == 0 { self.idle + 1 } else { 0 };
         let memory = MEMORY.as_nanos() as u64;
         let faded = if idle >= IDLE { 0 } else { self.demand * (memory - period.min(memory)) / memory };
         let demand = entitle::demand(busy, period, claim.wants).min(ceiling).max(faded);
@@ -161,6 +164,19 @@ mod tests {
         assert_eq!(shares.update(start + 2 * STEP, 2, &[claim(1, 2 * busy, 4), claim(2, busy, 0)]), [1024, 1024]);
         assert!(shares.period() < STEP);
         assert_eq!(shares.update(start + 3 * STEP, 2, &[claim(1, 3 * busy, 4), claim(2, busy, 0)]), [2048, 1024]);
+    }
+
+    #[test]
+    fn housekeeping_is_no_claim() {
+        let start = Instant::now();
+        let mut shares = Shares::new(start);
+        let busy = STEP.as_nanos() as u64;
+        shares.update(start, 2, &[claim(1, 0, 4), claim(2, 0, 4)]);
+        shares.update(start + STEP, 2, &[claim(1, busy, 4), claim(2, busy, 4)]);
+        // The second has nothing to do any more, but its timers go on.
+        shares.update(start + 2 * STEP, 2, &[claim(1, 2 * busy, 4), claim(2, busy + busy / 20, 0)]);
+        let told = shares.update(start + 3 * STEP, 2, &[claim(1, 3 * busy, 4), claim(2, busy + busy / 10, 0)]);
+        assert!(told[0] > 1900, "{told:?}");
     }
 
     #[test]
