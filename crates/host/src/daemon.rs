@@ -17,6 +17,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use entrain_bpf::Features;
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::CapabilitySet;
 use thiserror::Error;
 use tracing::{info, warn};
 
@@ -109,6 +110,10 @@ pub(crate) trait Companion {
     fn classes(&mut self, _vms: &[(i32, crate::classes::Schedule)]) -> Result<(), HostError> {
         Ok(())
     }
+    /// Capabilities that it needs after loading, beside the daemon's own.
+    fn needs(&self) -> CapabilitySet {
+        CapabilitySet::empty()
+    }
     /// Every 100 ms. An error ends the daemon.
     fn tick(&mut self) -> Result<(), HostError>;
     /// What cannot wait for a tick. Returns when it is to be called again; `None` = never. An error ends the daemon.
@@ -175,7 +180,7 @@ pub(crate) fn run(
     let (soon, idled) = (Rc::new(RefCell::new(true)), Rc::new(Cell::new(false)));
     let ring = ring(&fleet, &soon, &idled)?;
     // All is loaded and attached: from here on file descriptors are enough.
-    let left = privilege::drop_after_loading().map_err(system("cannot give up capabilities"))?;
+    let left = privilege::drop_after_loading(companion.needs()).map_err(system("cannot give up capabilities"))?;
     info!("kept of all capabilities: {left:?}");
     let mut daemon = Daemon {
         fleet: fleet.clone(),

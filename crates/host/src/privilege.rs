@@ -12,18 +12,18 @@ use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabiliti
 const KEPT: CapabilitySet =
     CapabilitySet::SYS_PTRACE.union(CapabilitySet::CHECKPOINT_RESTORE).union(CapabilitySet::DAC_OVERRIDE);
 
-/// What of `permitted` is kept. Before CHECKPOINT_RESTORE was given to services, SYS_ADMIN stood for it: where a unit or
+/// What of `permitted` is kept, with what the mode needs beside (`more`). Before CHECKPOINT_RESTORE was given to services, SYS_ADMIN stood for it: where a unit or
 /// a container grants the old one alone, that stays.
-fn kept(permitted: CapabilitySet) -> CapabilitySet {
-    let kept = permitted & KEPT;
+fn kept(permitted: CapabilitySet, more: CapabilitySet) -> CapabilitySet {
+    let kept = permitted & (KEPT | more);
     if kept.contains(CapabilitySet::CHECKPOINT_RESTORE) { kept } else { kept | (permitted & CapabilitySet::SYS_ADMIN) }
 }
 
 /// Drops what the calling thread does not need any more to find VMs and pair with them; for the main loop, after all is
-/// loaded. Nothing that it starts from then on gains a capability. Returns what is left.
-pub(crate) fn drop_after_loading() -> io::Result<CapabilitySet> {
+/// loaded. `more`: what the mode needs beside. Nothing that it starts from then on gains a capability. Returns what is left.
+pub(crate) fn drop_after_loading(more: CapabilitySet) -> io::Result<CapabilitySet> {
     set_no_new_privs(true)?;
-    keep(kept(capabilities(None)?.permitted))
+    keep(kept(capabilities(None)?.permitted, more))
 }
 
 /// Drops all of the calling thread's; for a thread that serves clients.
@@ -44,10 +44,12 @@ mod tests {
     #[test]
     fn loading_s_capabilities_go_and_the_old_name_stays_where_it_is_needed() {
         let root = CapabilitySet::all();
-        assert_eq!(kept(root), KEPT);
+        let none = CapabilitySet::empty();
+        assert_eq!(kept(root, none), KEPT);
+        assert_eq!(kept(root, CapabilitySet::SYS_NICE), KEPT | CapabilitySet::SYS_NICE);
         let old = CapabilitySet::SYS_ADMIN | CapabilitySet::SYS_PTRACE | CapabilitySet::BPF;
-        assert_eq!(kept(old), CapabilitySet::SYS_ADMIN | CapabilitySet::SYS_PTRACE);
-        assert_eq!(kept(CapabilitySet::empty()), CapabilitySet::empty());
+        assert_eq!(kept(old, none), CapabilitySet::SYS_ADMIN | CapabilitySet::SYS_PTRACE);
+        assert_eq!(kept(none, CapabilitySet::SYS_NICE), none);
     }
 
     #[test]

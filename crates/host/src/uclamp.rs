@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use entrain_channel::page::feature;
 use entrain_policy::perf::{Level, PerfIn, claim, wanted};
+use rustix::thread::CapabilitySet;
 use tracing::{debug, info, warn};
 
 use crate::daemon::{Companion, HostError};
@@ -164,6 +165,9 @@ impl Clamps {
             Err(error) => {
                 warn!("thread {tid}: cannot set its utilisation clamp, and will not try again: {error}");
                 clamp.never = true;
+                if clamp.set.is_none() {
+                    self.record.remove(tid);
+                }
             }
         }
     }
@@ -210,6 +214,11 @@ impl Companion for Clamps {
     fn figures(&self) -> Figures {
         let clamps = self.threads.iter().filter_map(|(tid, clamp)| Some((*tid, clamp.set?))).collect();
         Figures { clamps, ..Figures::default() }
+    }
+
+    /// The kernel lets nobody change the scheduling of a thread that has more capabilities, whoever its owner is.
+    fn needs(&self) -> CapabilitySet {
+        CapabilitySet::SYS_NICE
     }
 
     fn tick(&mut self) -> Result<(), HostError> {

@@ -1,13 +1,15 @@
 //! `burst`: how long a CPU takes to become fast once somebody needs it.
 //!
-//! A thread sleeps, then works for some hundred milliseconds, again and again. The rate of its work, in windows of some
+//! A thread sleeps, then works for some hundred milliseconds, again and again. While it sleeps it wakes up for moments, as
+//! threads do that wait for events: without that, who remembers what a task used when it last ran (the kernel's util_est)
+//! would know of the burst in advance, whatever it is told. The rate of its work, in windows of some
 //! milliseconds, tells the CPU's speed from inside the guest: the time until it first reaches nine tenths of what it is
 //! at the burst's end is what raising the frequency took, with everything that is part of it.
 
 use crate::clock::now_ns;
 use crate::output::{latencies, quantile_us};
 use crate::session::{Common, Session};
-use crate::spin::{full_rate, iteration};
+use crate::spin::{full_rate, iteration, work};
 use crate::sync::Phase;
 use anyhow::Result;
 use entrain_workloads::catalog;
@@ -25,6 +27,9 @@ pub(crate) struct Args {
     /// Sleep before each, in milliseconds
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(10..=10_000), value_name = "MS")]
     sleep: u64,
+    /// Time between two short wake-ups of that sleep, in milliseconds; 0 = it sleeps through
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=1000), value_name = "MS")]
+    wake: u64,
     /// Iterations of `spin` per second at full speed; measured at the start where nothing is said
     #[arg(long, value_name = "N")]
     full_rate: Option<f64>,
@@ -32,6 +37,8 @@ pub(crate) struct Args {
 
 /// Windows in which the rate is taken. A vCPU of the emulated hardware runs and stalls within 1 to 2 ms.
 const WINDOW_NS: u64 = 4_000_000;
+/// Work of a short wake-up: a share of the time between two of them, at full speed.
+const LIGHT: f64 = 0.01;
 /// Share of the last speed that counts as reached.
 const REACHED: f64 = 0.9;
 
@@ -44,7 +51,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             session.enter(0);
             let mut bursts = Vec::new();
             while phase.wait_start() {
-                std::thread::sleep(Duration::from_millis(args.sleep));
+                doze(args, rate, &phase);
                 let counting = phase.measuring();
                 let burst = ramp(&one_burst(args.work * 1_000_000, &phase));
                 if counting && phase.running() {
@@ -72,6 +79,23 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     session.out.end(measured.reason, measured.seconds)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The sleep before a burst, with its short wake-ups.
+fn doze(args: &Args, rate: f64, phase: &Phase) {
+    let end = now_ns() + args.sleep * 1_000_000;
+    let nap = Duration::from_millis(if args.wake == 0 { args.sleep } else { args.wake });
+    let light = (rate * nap.as_secs_f64() * LIGHT) as u32;
+    loop {
+        let left = Duration::from_nanos(end.saturating_sub(now_ns()));
+        if left.is_zero() || !phase.running() {
+            return;
+        }
+        std::thread::sleep(left.min(nap));
+        if args.wake > 0 && left > nap {
+            work(light.max(1));
+        }
+    }
 }
 
 /// Works for so long; the time from the start at which each iteration ended, ns.

@@ -274,13 +274,15 @@ static __always_inline __s32 perf_select(struct task_struct *p, __s32 prev, __u6
 static __always_inline void perf_outgrown(struct task_struct *p, struct task_ctx *t, __s32 cpu,
 					  struct sched_perf_cpu *c, __u64 now)
 {
+	struct sched_perf_cpu *other;
 	__s32 target;
 
 	if (entrain_perf_fits(c->demand, c->capacity) || entrain_sub(now, t->perf.moved) < PERF_MOVE_NS ||
 	    p->nr_cpus_allowed == 1 || p->migration_disabled)
 		return;
 	target = perf_best(p, c->demand, cpu, c->capacity, false);
-	if (target < 0 || !perf_cpu(target) || perf_cpu(target)->capacity <= c->capacity)
+	other = target >= 0 ? perf_cpu(target) : NULL;
+	if (!other || other->capacity <= c->capacity)
 		target = perf_best(p, c->demand, cpu, c->capacity, true);
 	if (target < 0)
 		return;
