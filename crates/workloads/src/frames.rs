@@ -42,23 +42,26 @@ pub(crate) struct Args {
 const HZ: u64 = 60;
 const PERIOD_NS: u64 = 1_000_000_000 / HZ;
 
-/// The frame that the UI thread hands over: iterations of work, 0 when the render thread has none.
+/// The frame that the UI thread hands over: iterations of work, 0 when the render thread has none, [`END`] after the last.
 #[derive(Default)]
 struct Hand(AtomicU32);
 
+/// The render thread ends by the UI thread's word alone: by the run's end it could go while a frame is still to come.
+const END: u32 = u32::MAX;
+
 impl Hand {
     fn give(&self, iterations: u32) {
-        self.0.store(iterations.max(1), Ordering::Release);
+        self.0.store(iterations, Ordering::Release);
         futex_wake(&self.0, 1);
     }
 
-    /// Waits for work; what there is, or 0 when the run ends.
-    fn take(&self, phase: &Phase) -> u32 {
+    /// Waits for work; nothing after the last frame.
+    fn take(&self) -> Option<u32> {
         loop {
             match self.0.load(Ordering::Acquire) {
-                0 if !phase.running() => return 0,
+                END => return None,
                 0 => drop(futex_wait(&self.0, 0)),
-                iterations => return iterations,
+                iterations => return Some(iterations),
             }
         }
     }
@@ -91,11 +94,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         scope.spawn(|| {
             session.enter(1);
             if phase.wait_start() {
-                loop {
-                    match hand.take(&phase) {
-                        0 => break,
-                        amount => work(amount),
-                    }
+                while let Some(amount) = hand.take() {
+                    work(amount);
                     hand.done();
                 }
             }
@@ -107,8 +107,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
                 let amounts = |heavy| (iterations(args.ui, heavy), iterations(args.render, heavy));
                 make_frames(&phase, &hand, &counters, args.burst, amounts, &mut times);
             }
-            // The render thread may sleep: the run's end is not a frame.
-            hand.give(1);
+            hand.give(END);
             times
         });
         let measured = session.measure(&phase, || Counter::values(&counters), |_, _| Ok(()))?;
@@ -144,7 +143,7 @@ fn make_frames(
         let (ui, render) = amounts(tick % HZ < burst);
         work(ui);
         hand.give(render);
-        hand.await_done(render.max(1));
+        hand.await_done(render);
         let now = now_ns();
         counters[0].add(1);
         counters[1].add(u64::from(now <= begin + PERIOD_NS));
@@ -172,17 +171,16 @@ mod tests {
 
     #[test]
     fn a_frame_goes_over_and_back() {
-        let (hand, phase) = (Hand::default(), Phase::default());
-        phase.measure();
+        let hand = Hand::default();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                assert_eq!(hand.take(&phase), 7);
+                assert_eq!(hand.take(), Some(7));
                 hand.done();
             });
             hand.give(7);
             hand.await_done(7);
         });
-        phase.stop();
-        assert_eq!(hand.take(&phase), 0);
+        hand.give(END);
+        assert_eq!(hand.take(), None);
     }
 }
