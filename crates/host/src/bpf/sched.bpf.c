@@ -62,7 +62,10 @@ void SCX_OP(host_enqueue, struct task_struct *p, __u64 enq_flags)
 	if (perf_enqueue(p, t, cpu, slice_max_ns, enq_flags))
 		return;
 	q = queue_of(c->llc);
-	t->pub.vtime = entrain_wake_vtime(t->pub.vtime, q->vtime, credit_of(t), debt_ns);
+	/* A sleeper's past is bounded; what a task that never slept is owed or owes stays, or a VM that yields much
+	 * loses it. */
+	if (enq_flags & SCX_ENQ(WAKEUP))
+		t->pub.vtime = entrain_wake_vtime(t->pub.vtime, q->vtime, credit_of(t), debt_ns);
 	vtime = t->pub.vtime;
 	if (t->front == 1) {
 		vtime = q->vtime - 2 * credit_ns;
