@@ -123,7 +123,8 @@ ENTRAIN_POLICY entrain_u32 guest_vcpud_steal(struct guest_vcpud *v, const struct
 		return keep;
 
 	if (share > GUEST_VCPUD_STEAL_HIGH && wanted > all / 2) {
-		/* A neighbour that takes an eighth is no reason to give up half of two vCPUs: it stays with what it got. */
+		/* A neighbour that takes an eighth is no reason to give up half of two vCPUs: it stays with what it
+		 * got. */
 		entrain_u32 got = guest_vcpud_fit((entrain_u64)keep * (1024 - share), GUEST_VCPUD_UP, keep);
 
 		if (got < keep && v->grew_at && in->now - v->grew_at < GUEST_VCPUD_PROVEN_NS)
