@@ -1,5 +1,6 @@
 //! Progress of a run: what is done now, how much is left.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -16,9 +17,13 @@ pub(super) fn sample(seconds: f64) -> u64 {
     (seconds * 1000.0) as u64 + BESIDE
 }
 
-/// A line at the foot of the terminal with the time left; where stderr is no terminal, plain lines.
+/// A line at the foot of the terminal with the time left; where stderr is no terminal, plain lines. Clones are the same line,
+/// which is cleared with the last of them.
+#[derive(Debug, Clone)]
+pub struct Bar(Arc<Line>);
+
 #[derive(Debug)]
-pub struct Bar {
+struct Line {
     bar: ProgressBar,
     /// Whether stderr is no terminal.
     plain: bool,
@@ -30,52 +35,53 @@ impl Bar {
         let style = ProgressStyle::with_template("{elapsed:>4} [{bar:24}] about {eta} left  {wide_msg}");
         let bar = ProgressBar::new(1).with_style(style.expect("a valid template").progress_chars("=> "));
         bar.enable_steady_tick(Duration::from_millis(500));
-        Self { plain: bar.is_hidden(), bar }
+        Self(Arc::new(Line { plain: bar.is_hidden(), bar }))
     }
 
     /// Says nothing, for tests.
     pub fn hidden() -> Self {
-        Self { bar: ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()), plain: false }
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+        Self(Arc::new(Line { bar, plain: false }))
     }
 
     pub(super) fn expect(&self, milliseconds: u64) {
-        self.bar.set_length(milliseconds);
+        self.0.bar.set_length(milliseconds);
     }
 
     pub(super) fn advance(&self, milliseconds: u64) {
-        self.bar.inc(milliseconds);
+        self.0.bar.inc(milliseconds);
     }
 
     pub(super) fn position(&self) -> u64 {
-        self.bar.position()
+        self.0.bar.position()
     }
 
     /// A boot is repeated: what it had done is to do again.
     pub(super) fn back_to(&self, position: u64) {
-        self.bar.set_position(position);
+        self.0.bar.set_position(position);
     }
 
     pub(super) fn set(&self, text: &str) {
         tracing::info!("{text}");
-        self.bar.set_message(text.to_owned());
+        self.0.bar.set_message(text.to_owned());
     }
 
-    /// A new arm is set up: the only step that is worth a line of a log.
-    pub(super) fn visit(&self, text: &str) {
+    /// A step that is worth a line of a log: a new arm, a case of a long scenario.
+    pub fn announce(&self, text: &str) {
         self.set(text);
-        if self.plain {
-            let left = self.bar.eta().as_secs();
-            eprintln!("{:>4} s, about {left} s left: {text}", self.bar.elapsed().as_secs());
+        if self.0.plain {
+            let left = self.0.bar.eta().as_secs();
+            eprintln!("{:>4} s, about {left} s left: {text}", self.0.bar.elapsed().as_secs());
         }
     }
 
     /// A line that stays.
     pub(super) fn say(&self, text: &str) {
         tracing::info!("{text}");
-        if self.plain {
+        if self.0.plain {
             eprintln!("{text}");
-        } else if !self.bar.is_hidden() {
-            self.bar.suspend(|| eprintln!("{text}"));
+        } else if !self.0.bar.is_hidden() {
+            self.0.bar.suspend(|| eprintln!("{text}"));
         }
     }
 }
@@ -92,7 +98,7 @@ impl Progress for Bar {
     }
 }
 
-impl Drop for Bar {
+impl Drop for Line {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }

@@ -214,7 +214,7 @@ impl<'a> Run<'a> {
                 at.arm = Some(visit.arm.name.as_ref().clone());
                 at.load = None;
                 *self.gathered.visits.entry(visit.arm.name.as_ref().clone()).or_default() += 1;
-                self.bar.visit(&format!(
+                self.bar.announce(&format!(
                     "boot {}: {}, {}",
                     self.boots,
                     visit.arm.name.as_ref(),
@@ -319,6 +319,7 @@ impl<'a> Run<'a> {
                 guests: self.experiment.members(visit.configuration),
                 seconds,
                 seed: self.seed(boot),
+                bar: self.bar.clone(),
             };
             let taken = sample::take(rig, load, &spots, &probes, &context, &mut self.patience)
                 .and_then(|taken| standing.check().map(|()| taken));

@@ -49,6 +49,7 @@ impl Scenario for Boots {
         };
         let mut longest = 0.0_f64;
         for number in 0..params.in_turn {
+            context.bar.announce(&format!("guest {} of {} boots", number + 1, params.in_turn));
             let begun = Instant::now();
             let guest = rig.start_guest(&spec(number))?;
             longest = longest.max(begun.elapsed().as_secs_f64());
@@ -59,6 +60,7 @@ impl Scenario for Boots {
             samples.push("boot_max", "s", Lower, longest);
         }
         if params.at_once > 0 {
+            context.bar.announce(&format!("{} guests boot at once", params.at_once));
             let specs: Vec<GuestSpec> = (0..params.at_once).map(|number| spec(1000 + number)).collect();
             let begun = Instant::now();
             let guests = rig.start_guests(&specs)?;

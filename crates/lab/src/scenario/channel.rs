@@ -23,11 +23,13 @@ impl Scenario for Channel {
     fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
         let guest = *context.guests.first().ok_or_else(|| LabError::Invalid("channel: no guest".into()))?;
         let seconds = context.seconds.max(1.0);
+        context.bar.announce("exits without the channel");
         let hog = hog(rig, seconds)?;
         let baseline = exits_while(rig, seconds, || spin(rig, guest, seconds))?;
         hog.stop()?;
         samples.push("exits_baseline", "1/s", Lower, baseline);
 
+        context.bar.announce("both sides hammer the page");
         let daemon = Service::daemon(rig, true)?;
         let hog = self::hog(rig, seconds + 20.0)?;
         let hammered = hammer(rig, guest, seconds);
@@ -42,6 +44,7 @@ impl Scenario for Channel {
         samples.push("exits_channel", "1/s", Lower, exits);
         samples.push("exits_ratio", "1", Lower, exits / baseline.max(1.0));
 
+        context.bar.announce("preemptions inside critical sections");
         let share = in_critical_sections(rig, guest, seconds);
         daemon.end(SIGTERM)?;
         samples.push("preempted_in_cs", "%", Lower, share?);

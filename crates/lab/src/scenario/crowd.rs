@@ -43,6 +43,7 @@ impl Scenario for Crowd {
         };
         let mut guests = Vec::new();
         for number in 0..params.guests {
+            context.bar.announce(&format!("guest {} of {} boots", number + 1, params.guests));
             // In turn: that many kernels that boot at once look stuck to themselves (docs/lab.md).
             guests.push(rig.start_guest(&spec(number))?);
         }
@@ -58,6 +59,7 @@ impl Scenario for Crowd {
         samples.push("daemon_memory", "MiB", Lower, memory);
 
         let (die, live) = guests.split_at(guests.len() / 2);
+        context.bar.announce(&format!("{} guests die", die.len()));
         for &guest in die {
             rig.stop_guest(guest)?;
         }

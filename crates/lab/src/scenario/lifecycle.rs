@@ -63,7 +63,8 @@ impl Scenario for Lifecycle {
         stage.daemon = Some(Service::daemon(rig, false)?);
         stage.agent = Some(Service::agent(rig, subject)?);
         let mut failed = 0;
-        for (name, case) in CASES {
+        for (number, (name, case)) in CASES.iter().enumerate() {
+            context.bar.announce(&format!("case {} of {}: {name}", number + 1, CASES.len()));
             let outcome = stage.ready().and_then(|()| case(&mut stage)).and_then(|()| stage.ready());
             match outcome {
                 Ok(()) => {}

@@ -6,7 +6,7 @@
 use crate::Result;
 use crate::experiment::Better;
 use crate::machine::Arch;
-use crate::runner::{Reading, Rig};
+use crate::runner::{Bar, Reading, Rig};
 
 mod beside;
 mod boots;
@@ -62,6 +62,8 @@ pub struct Context {
     pub seconds: f64,
     /// The run's seed, mixed with the boot's number.
     pub seed: u64,
+    /// Where a scenario that takes longer than a few seconds says what it does.
+    pub bar: Bar,
 }
 
 /// Figures that a scenario hands back.
