@@ -50,6 +50,8 @@ pub struct ScheduleStatus {
     pub yields_lost: u64,
     /// Tasks that went to the front since they had been preempted inside a section.
     pub fronted: u64,
+    /// Wake-ups that the guest called latency-critical.
+    pub urgent: u64,
     /// vCPUs chosen out of turn since a sibling ran.
     pub corun: u64,
 }
@@ -76,6 +78,7 @@ impl From<Stats> for ScheduleStatus {
             yields_not_allowed: stats.yields[6],
             yields_lost: stats.yields_lost,
             fronted: stats.fronted,
+            urgent: stats.urgent,
             corun: stats.corun,
         }
     }

@@ -21,13 +21,28 @@ struct entrain_preempt_in {
 	entrain_u64 victim_vtime; /* of the one that runs, charged up to now */
 	entrain_u64 victim_ran;	  /* ns since it came to this CPU */
 	entrain_u32 victim_level; /* enum entrain_critical */
-	entrain_u32 urgent;	  /* the task is latency-critical: the granularity is halved */
+	entrain_u32 urgent;	  /* what it wakes for is latency-critical: see entrain_urgent() */
 };
 
 struct entrain_preempt_limits {
 	entrain_u64 granularity; /* virtual time that the victim must be ahead */
 	entrain_u64 min_run;	 /* a victim stays at least so long */
 };
+
+/*
+ * What a guest's word for a latency-critical task buys the vCPU that wakes for it: the credit of a sleeper that missed
+ * a whole period (entrain_latency_credit() with a target of 0), half the granularity, and a victim's short protection.
+ *
+ * Threat model: the word is any number, at any time. It moves a guest's share of the CPU to the moments of its wake-ups
+ * and never raises it: all time is charged, and the credit is bounded by a period. A guest that claims it always, and
+ * sleeps and wakes as fast as it can, takes a CPU from another at most once per `min_run` of plain tasks.
+ */
+#define ENTRAIN_LATENCY_MAX 10000 /* weights of urgency, as cpu.weight */
+
+ENTRAIN_POLICY int entrain_urgent(entrain_u64 word)
+{
+	return word && word <= ENTRAIN_LATENCY_MAX;
+}
 
 ENTRAIN_POLICY enum entrain_preempt_verdict entrain_preempt(const struct entrain_preempt_in *in,
 							    const struct entrain_preempt_limits *l)
@@ -36,7 +51,7 @@ ENTRAIN_POLICY enum entrain_preempt_verdict entrain_preempt(const struct entrain
 
 	if (!entrain_before(in->vtime + granularity, in->victim_vtime))
 		return ENTRAIN_PREEMPT_NO;
-	if (in->victim_ran < l->min_run && !in->urgent)
+	if (in->victim_ran < l->min_run)
 		return ENTRAIN_PREEMPT_NO;
 	return entrain_critical_holds(in->victim_level) ? ENTRAIN_PREEMPT_SOON : ENTRAIN_PREEMPT_NOW;
 }

@@ -201,6 +201,7 @@ mod ffi {
         pub(super) safe fn entrain_n_extend_repay(state: &mut ExtendState, slice: u64, floor: u64) -> u64;
         pub(super) safe fn entrain_n_yield(input: &YieldIn, limits: &YieldLimits) -> c_int;
         pub(super) safe fn entrain_n_corun(input: &CorunIn, skew: u64) -> c_int;
+        pub(super) safe fn entrain_n_urgent(word: u64) -> c_int;
         pub(super) safe fn entrain_n_preempt(input: &PreemptIn, limits: &PreemptLimits) -> c_int;
     }
 }
@@ -272,6 +273,11 @@ pub fn yield_to(input: &YieldIn, limits: &YieldLimits) -> Yield {
 /// Whether a sibling goes before the task whose turn it is.
 pub fn corun(input: &CorunIn, skew: u64) -> bool {
     ffi::entrain_n_corun(input, skew) != 0
+}
+
+/// Whether a guest's `latency` word, any number, makes a wake-up of its vCPU an urgent one.
+pub fn urgent(word: u64) -> bool {
+    ffi::entrain_n_urgent(word) != 0
 }
 
 /// Whether a task that wakes takes the CPU.

@@ -191,6 +191,19 @@ proptest! {
         let behind = PreemptIn { vtime, victim_vtime: vtime.wrapping_add(granularity + 1 + ahead), victim_ran: min_run, ..input };
         let expected = if matches!(level, 2 | 4 | 5) { Preempt::Soon } else { Preempt::Now };
         prop_assert_eq!(preempt(&behind, &limits), expected);
+        // However urgent: a victim keeps its shortest stay.
+        let fresh = PreemptIn { victim_ran: ran % (min_run + 1), ..behind };
+        if fresh.victim_ran < min_run {
+            prop_assert_eq!(preempt(&fresh, &limits), Preempt::No);
+        }
+        let sooner = preempt(&PreemptIn { urgent: 1, ..behind }, &limits);
+        prop_assert_eq!(sooner, expected, "urgency never delays");
+    }
+
+    #[test]
+    fn a_word_out_of_its_range_is_no_urgency(latency in word()) {
+        prop_assert_eq!(urgent(latency), (1..=10_000).contains(&latency));
+        prop_assert!(!urgent(0));
     }
 }
 

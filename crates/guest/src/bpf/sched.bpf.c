@@ -48,6 +48,7 @@ __s32 SCX_OP(guest_select_cpu, struct task_struct *p, __s32 previous, __u64 wake
 		if (host_view(cpu).instant)
 			count(&stats.wake_instant);
 		wait_begin(t, cpu, scx_bpf_now());
+		publish_wakeup(cpu, p);
 		if (may_direct(cpu)) {
 			join(t);
 			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, guest_slice(0), 0);
@@ -102,6 +103,7 @@ void SCX_OP(guest_enqueue, struct task_struct *p, __u64 enq_flags)
 	}
 
 	if (v->idle || last) {
+		publish_wakeup(target, p);
 		scx_bpf_kick_cpu(target, SCX_KICK_IDLE);
 		return;
 	}
@@ -208,9 +210,7 @@ void SCX_OP(guest_running, struct task_struct *p)
 	if (!t)
 		return;
 	account_start(cpu, t, now);
-	/* Short bursts and more than the usual weight: what waits for it is a human or another machine. */
-	publish_running(cpu, p,
-			vcpu(cpu)->burst < ENTRAIN_MSEC && p->scx.weight > ENTRAIN_WEIGHT_DEFAULT ? p->scx.weight : 0);
+	publish_running(cpu, p);
 }
 
 void SCX_OP(guest_stopping, struct task_struct *p, bool runnable)
@@ -290,7 +290,7 @@ void SCX_OP(guest_update_idle, __s32 cpu, bool idle)
 	WRITE_ONCE(v->idle, idle);
 	if (idle) {
 		v->run_at = 0;
-		publish_running(cpu, NULL, 0);
+		publish_running(cpu, NULL);
 		publish_util_idle(cpu);
 	}
 	publish_wants(cpu);

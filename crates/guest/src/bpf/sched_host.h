@@ -106,16 +106,35 @@ static __always_inline __u64 steal_clock(__s32 cpu, __u64 *which)
 	return stat ? stat->cpustat[CPUTIME_STEAL] : 0;
 }
 
-/* Publishes what runs on a vCPU; `p` is NULL when nothing of ours does. */
-static __always_inline void publish_running(__s32 cpu, struct task_struct *p, __u64 latency)
+/* Short bursts and more than the usual weight: what waits for it is a human or another machine. */
+static __always_inline __u64 latency_of(struct task_struct *p, __s32 cpu)
+{
+	return vcpu(cpu)->burst < ENTRAIN_MSEC && p->scx.weight > ENTRAIN_WEIGHT_DEFAULT ? p->scx.weight : 0;
+}
+
+/* Tells the host for what it will be asked to run an idle vCPU, before it is asked. */
+static __always_inline void publish_wakeup(__s32 cpu, struct task_struct *p)
+{
+	struct entrain_page *page = page_of(cpu);
+
+	if (page)
+		WRITE_ONCE(page->guest.latency, latency_of(p, cpu));
+}
+
+/*
+ * Publishes what runs on a vCPU; `p` is NULL when nothing of ours does. An idle vCPU keeps the word of what ran last: a
+ * timer or a device wakes it without asking any scheduler of the guest, and most often for the task that it slept for.
+ */
+static __always_inline void publish_running(__s32 cpu, struct task_struct *p)
 {
 	struct entrain_page *page = page_of(cpu);
 
 	if (!page)
 		return;
 	WRITE_ONCE(page->guest.prio, p ? (__u64)p->prio : PRIO_IDLE);
-	WRITE_ONCE(page->guest.latency, latency);
-	if (!p)
+	if (p)
+		WRITE_ONCE(page->guest.latency, latency_of(p, cpu));
+	else
 		WRITE_ONCE(page->guest.runnable, 0);
 }
 

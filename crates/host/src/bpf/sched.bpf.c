@@ -48,8 +48,10 @@ __s32 SCX_OP(host_select_cpu, struct task_struct *p, __s32 prev_cpu, __u64 wake_
 void SCX_OP(host_enqueue, struct task_struct *p, __u64 enq_flags)
 {
 	struct task_ctx *t = task_ctx(p);
-	__u64 now = scx_bpf_now(), vtime;
+	__u64 now = scx_bpf_now();
 	__s32 cpu = scx_bpf_task_cpu(p), victim = -1;
+	bool wakeup = enq_flags & SCX_ENQ(WAKEUP);
+	struct wanting w = {};
 	bool bound = p->nr_cpus_allowed == 1 || p->migration_disabled;
 	struct cpu_ctx *c = cpu_ctx(cpu);
 	struct queue_ctx *q;
@@ -64,15 +66,20 @@ void SCX_OP(host_enqueue, struct task_struct *p, __u64 enq_flags)
 	q = queue_of(c->llc);
 	/* A sleeper's past is bounded; what a task that never slept is owed or owes stays, or a VM that yields much
 	 * loses it. */
-	if (enq_flags & SCX_ENQ(WAKEUP))
-		t->pub.vtime = entrain_wake_vtime(t->pub.vtime, q->vtime, credit_of(t), debt_ns);
-	vtime = t->pub.vtime;
+	w.vcpu = t->pub.vcpu;
+	if (wakeup) {
+		w.urgent = wakes_urgently(p, t, now);
+		if (w.urgent)
+			COUNT(t, urgent, 1);
+		t->pub.vtime = entrain_wake_vtime(t->pub.vtime, q->vtime, credit_of(t, w.urgent), debt_ns);
+	}
+	w.vtime = t->pub.vtime;
 	if (t->front == 1) {
-		vtime = q->vtime - 2 * credit_ns;
+		w.vtime = q->vtime - 2 * credit_ns;
 		COUNT(t, fronted, 1);
 	}
-	if (use_wake_preempt && (enq_flags & SCX_ENQ(WAKEUP))) {
-		victim = victim_for(p, t->pub.vcpu, vtime, cpu, now);
+	if (use_wake_preempt && wakeup) {
+		victim = victim_for(p, &w, cpu, now);
 		if (victim >= 0 && victim != cpu) {
 			cpu = victim;
 			c = cpu_ctx(cpu);
@@ -81,7 +88,7 @@ void SCX_OP(host_enqueue, struct task_struct *p, __u64 enq_flags)
 		}
 	}
 	wait_begin(t, c, cpu);
-	scx_insert_vtime(p, DSQ_CPU(cpu), slice_now(t, c), vtime, enq_flags);
+	scx_insert_vtime(p, DSQ_CPU(cpu), slice_now(t, c), w.vtime, enq_flags);
 
 	/* Not through select_cpu (bound to one CPU, or put back): an idle CPU may still be there for it. */
 	if (bound) {
@@ -153,14 +160,15 @@ void SCX_OP(host_tick, struct task_struct *p)
 {
 	__s32 cpu = scx_bpf_task_cpu(p);
 	struct cpu_ctx *c = cpu_ctx(cpu);
-	__u64 now, first;
+	struct wanting w = {.vcpu = true};
+	__u64 now;
 
 	perf_tick(p);
 	if (!c || !c->started || c->granted || c->waiting <= 0)
 		return;
 	now = scx_bpf_now();
 	if (entrain_sub(now, c->started) + TICK_EARLY_NS >= slice_for(c) ||
-	    (first_of(c, cpu, &first) && takes_cpu(true, first, running_vtime(c, now), c, now)))
+	    (first_of(c, cpu, &w.vtime) && takes_cpu(&w, running_vtime(c, now), c, now)))
 		scx_bpf_task_set_slice(p, 0);
 }
 

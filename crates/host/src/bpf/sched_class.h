@@ -52,12 +52,14 @@ static __always_inline struct entrain_extend_limits extend_limits(struct task_ct
 	return l;
 }
 
-/* Credit of a task that wakes. */
-static __always_inline __u64 credit_of(struct task_ctx *t)
+/* Credit of a task that wakes. The operator's word, in the vCPU's class, counts more than its guest's. */
+static __always_inline __u64 credit_of(struct task_ctx *t, bool urgent)
 {
 	__u64 target = t->pub.vcpu ? class_of(t)->latency : SCHED_CLASS_DEFAULT;
 
-	return target == SCHED_CLASS_DEFAULT ? credit_ns : entrain_latency_credit(target, period_ns);
+	if (target == SCHED_CLASS_DEFAULT)
+		return urgent ? period_ns : credit_ns;
+	return entrain_latency_credit(target, period_ns);
 }
 
 #endif /* ENTRAIN_SCHED_CLASS_H */

@@ -83,6 +83,31 @@ static __always_inline __u32 channel_critical(struct task_struct *p, __u64 kvm_v
 	return level == ENTRAIN_CRITICAL_MASKED ? level : ENTRAIN_CRITICAL_FREE;
 }
 
+/* The page with a vCPU's guest words; NULL where nobody keeps them current, or not since its agent fell silent. */
+static __always_inline struct entrain_page *guest_words(struct task_ctx *t, struct entrain_pairing *pairing, __u64 now)
+{
+	struct entrain_page *page = pairing->page;
+	__u64 beat;
+
+	if (!page || !(pairing->features & ENTRAIN_F_GUEST_WORDS))
+		return NULL;
+	beat = READ_ONCE(page->guest.heartbeat);
+	if (beat != t->beat || !t->beat_at) {
+		t->beat = beat;
+		t->beat_at = now;
+	}
+	return entrain_fresh(now, t->beat_at, ENTRAIN_GUEST_EXPIRY_NS) ? page : NULL;
+}
+
+/* Whether a vCPU wakes for a task that its guest calls latency-critical. */
+static __always_inline bool wakes_urgently(struct task_struct *p, struct task_ctx *t, __u64 now)
+{
+	struct entrain_pairing *pairing = t->pub.vcpu ? entrain_pairing_of(p) : NULL;
+	struct entrain_page *page = pairing ? guest_words(t, pairing, now) : NULL;
+
+	return page && entrain_urgent(READ_ONCE(page->guest.latency));
+}
+
 /* Notes that a thread is a vCPU the first time that it is seen inside KVM_RUN. */
 static __always_inline void meet_vcpu(struct task_struct *p, struct task_ctx *t)
 {

@@ -38,6 +38,7 @@ struct sched_stats {
 	__u64 corun;	    /* chosen out of turn since a sibling ran */
 	__u64 preempts;	    /* wake-ups that asked for a CPU that was taken */
 	__u64 spins;	    /* times that it gave up the CPU to a sibling */
+	__u64 urgent;	    /* wake-ups that its guest called latency-critical */
 };
 
 /* What the scheduler keeps of a task, readable by the daemon through its pidfd. */

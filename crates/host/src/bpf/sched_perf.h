@@ -87,20 +87,12 @@ static __always_inline __u32 perf_claim(struct task_struct *p, struct task_ctx *
 	struct entrain_pairing *pairing = t->pub.vcpu ? entrain_pairing_of(p) : NULL;
 	struct entrain_page *page;
 	struct entrain_box64 *own;
-	__u64 beat;
 
 	if (!pairing)
 		return t->perf.est;
-	page = pairing->page;
-	if (page && (pairing->features & ENTRAIN_F_GUEST_WORDS)) {
-		beat = READ_ONCE(page->guest.heartbeat);
-		if (beat != t->perf.beat || !t->perf.beat_at) {
-			t->perf.beat = beat;
-			t->perf.beat_at = now;
-		}
-		if (entrain_fresh(now, t->perf.beat_at, ENTRAIN_GUEST_EXPIRY_NS))
-			return entrain_perf_claim(READ_ONCE(page->guest.util), 1, scale);
-	}
+	page = guest_words(t, pairing, now);
+	if (page)
+		return entrain_perf_claim(READ_ONCE(page->guest.util), 1, scale);
 	own = pairing->util;
 	if (own)
 		return entrain_perf_claim(READ_ONCE(own->v), 0, scale);

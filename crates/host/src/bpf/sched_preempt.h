@@ -90,17 +90,25 @@ static __always_inline bool may_stay(struct task_struct *prev, struct task_ctx *
 	return true;
 }
 
-/* Whether one that waits, with clock `vtime`, takes the CPU from the task that runs there. */
-static __always_inline bool takes_cpu(bool vcpu, __u64 vtime, __u64 running, const struct cpu_ctx *c, __u64 now)
+/* What wants a CPU. */
+struct wanting {
+	__u64 vtime;
+	bool vcpu;
+	bool urgent; /* its guest says so */
+};
+
+/* Whether one that waits takes the CPU from the task that runs there, whose clock is at `running`. */
+static __always_inline bool takes_cpu(const struct wanting *w, __u64 running, const struct cpu_ctx *c, __u64 now)
 {
 	struct entrain_preempt_limits limits = {
 		.granularity = granularity_ns,
-		.min_run = vcpu && c->tgid ? min_run_vcpu_ns : min_run_ns,
+		.min_run = w->vcpu && !w->urgent && c->tgid ? min_run_vcpu_ns : min_run_ns,
 	};
 	struct entrain_preempt_in in = {
-		.vtime = vtime,
+		.vtime = w->vtime,
 		.victim_vtime = running,
 		.victim_ran = entrain_sub(now, c->started),
+		.urgent = w->urgent,
 	};
 
 	return entrain_preempt(&in, &limits) != ENTRAIN_PREEMPT_NO;
@@ -110,7 +118,7 @@ static __always_inline bool takes_cpu(bool vcpu, __u64 vtime, __u64 running, con
  * The CPU that a task that woke takes: the one whose task's clock is furthest ahead of it, if that is far enough;
  * another one than its own only when the difference is worth the move. -1: none, it waits at home.
  */
-static __always_inline __s32 victim_for(struct task_struct *p, bool vcpu, __u64 vtime, __s32 home, __u64 now)
+static __always_inline __s32 victim_for(struct task_struct *p, const struct wanting *w, __s32 home, __u64 now)
 {
 	__u64 best = 0;
 	__s32 victim = -1;
@@ -130,9 +138,9 @@ static __always_inline __s32 victim_for(struct task_struct *p, bool vcpu, __u64 
 		if (!c || !c->started || c->granted || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 			continue;
 		running = running_vtime(c, now);
-		if (!takes_cpu(vcpu, vtime, running, c, now))
+		if (!takes_cpu(w, running, c, now))
 			continue;
-		score = entrain_victim_score(vtime, running);
+		score = entrain_victim_score(w->vtime, running);
 		score = i ? entrain_sub(score, migrate_ns) : score;
 		if (score > best) {
 			best = score;

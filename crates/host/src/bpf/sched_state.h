@@ -66,10 +66,8 @@ const volatile __u32 nr_llcs = 1;
 /* What sched_perf.h keeps of a task. */
 struct task_perf {
 	struct entrain_util util;
-	__u64 since; /* on a CPU and not charged since; 0 = is not on one */
-	__u64 moved; /* for capacity, last */
-	__u64 beat;  /* of its guest, as last seen, and when that changed */
-	__u64 beat_at;
+	__u64 since;  /* on a CPU and not charged since; 0 = is not on one */
+	__u64 moved;  /* for capacity, last */
 	__u32 est;    /* what it used when it last ran, 0..1024 */
 	__s32 home;   /* 1 + the CPU whose sum it is part of */
 	__u32 target; /* 1 + the CPU that it leaves for */
@@ -85,6 +83,8 @@ struct task_ctx {
 	struct entrain_extend_state extend;
 	struct sched_class class; /* sched_class.h */
 	struct cgroup_member member;
+	__u64 beat; /* of its guest's agent, as last seen, and when that changed */
+	__u64 beat_at;
 	__u64 share_at; /* when `share` was worked out; 0 = never */
 	__u32 class_epoch;
 	__u32 cpu;     /* queued: whose queue */

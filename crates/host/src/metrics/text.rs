@@ -84,11 +84,12 @@ const VCPU_COUNTS: [Figure<VcpuStatus>; 5] = [
     ("vcpu_boosts", "Times that the host's scheduler put the vCPU in front", |vcpu| vcpu.boosts),
 ];
 
-const SCHEDULE_COUNTS: [Figure<ScheduleStatus>; 6] = [
+const SCHEDULE_COUNTS: [Figure<ScheduleStatus>; 7] = [
     ("sched_switches", "Times that the host's scheduler put a task on a pCPU", |s| s.switches),
     ("sched_preemptions", "Times that it took off a task that was runnable", |s| s.preemptions),
     ("sched_holder_preemptions", "Of those, in what may be a critical section", |s| s.preemptions_held),
     ("sched_extensions", "Slices extended", |s| s.extensions),
+    ("sched_urgent", "Wake-ups that the guest called latency-critical", |s| s.urgent),
     ("sched_fronted", "Tasks put in front since they had been preempted inside a section", |s| s.fronted),
     ("sched_coruns", "vCPUs chosen out of turn since a sibling ran", |s| s.corun),
 ];

@@ -36,6 +36,8 @@ pub struct Stats {
     pub preempts: u64,
     /// Times that it gave up the CPU to a sibling.
     pub spins: u64,
+    /// Wake-ups that its guest called latency-critical.
+    pub urgent: u64,
 }
 
 /// What the scheduler keeps of a task.
@@ -112,7 +114,7 @@ mod tests {
         let public = Public::from_bytes(&bytes).expect("long enough");
         assert_eq!((public.vtime, public.vcpu, public.tgid), (1, 2, 0));
         assert_eq!(public.stats.switches, 3);
-        assert_eq!(public.stats.spins, 2 + WORDS as u64);
+        assert_eq!(public.stats.urgent, 2 + WORDS as u64);
         assert_eq!(Public::from_bytes(&bytes[..bytes.len() - 1]), None);
         let mut sum = public.stats;
         sum.add(&public.stats);

@@ -24,6 +24,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("lifecycle", include_str!("../../experiments/lifecycle.toml")),
     ("mixed", include_str!("../../experiments/mixed.toml")),
     ("overcommit", include_str!("../../experiments/overcommit.toml")),
+    ("overcommit-one", include_str!("../../experiments/overcommit-one.toml")),
     ("placement", include_str!("../../experiments/placement.toml")),
     ("rogue", include_str!("../../experiments/rogue.toml")),
     ("smoke", include_str!("../../experiments/smoke.toml")),

@@ -105,7 +105,12 @@ pub(super) fn served(status: &Value) -> usize {
 
 /// Waits until all vCPUs of a guest are served; how long it took.
 pub(super) fn await_served(rig: &dyn Rig, guest: usize) -> Result<Duration> {
-    wait_for(&format!("guest {guest} is paired"), SETTLE, || {
+    await_served_within(rig, guest, SETTLE)
+}
+
+/// The same where it may take longer.
+pub(super) fn await_served_within(rig: &dyn Rig, guest: usize, limit: Duration) -> Result<Duration> {
+    wait_for(&format!("guest {guest} is paired"), limit, || {
         // The agent may not have pinned its pages yet.
         let Ok(status) = guest_status(rig, guest) else { return Ok(false) };
         Ok(status["vcpus"].as_array().is_some_and(|vcpus| !vcpus.is_empty() && served(&status) == vcpus.len()))

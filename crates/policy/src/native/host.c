@@ -63,6 +63,11 @@ int entrain_n_corun(const struct entrain_corun_in *in, uint64_t skew)
 	return entrain_corun(in, skew);
 }
 
+int entrain_n_urgent(uint64_t word)
+{
+	return entrain_urgent(word);
+}
+
 int entrain_n_preempt(const struct entrain_preempt_in *in, const struct entrain_preempt_limits *l)
 {
 	return entrain_preempt(in, l);

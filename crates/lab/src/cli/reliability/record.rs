@@ -10,6 +10,9 @@ use crate::machine::MachineSpec;
 
 /// Version of the file.
 const SCHEMA: u32 = 1;
+/// Below this share of the CPU time that it asked for, a machine whose load failed or came too late tells of this
+/// computer's other work: a load's deadline supposes three times as much.
+const STARVED: f64 = 0.3;
 
 /// One session.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -32,6 +35,13 @@ pub(super) struct Session {
     pub(super) cpu_share: f64,
 }
 
+impl Session {
+    /// It did not end well, but not by a fault: other programs took the CPU, and it is to be made anew.
+    fn starved(&self) -> bool {
+        !self.ok && self.cpu_share < STARVED && matches!(self.class.as_deref(), Some("load" | "deadline"))
+    }
+}
+
 /// The series.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Series {
@@ -43,6 +53,9 @@ pub(super) struct Series {
     pub(super) ok: usize,
     pub(super) lost: BTreeMap<String, usize>,
     pub(super) sessions: Vec<Session>,
+    /// Not counted, and to be made anew: other programs took the CPU.
+    #[serde(default)]
+    pub(super) starved: Vec<Session>,
 }
 
 impl Series {
@@ -56,6 +69,7 @@ impl Series {
             ok: 0,
             lost: BTreeMap::new(),
             sessions: Vec::new(),
+            starved: Vec::new(),
         }
     }
 
@@ -103,6 +117,7 @@ impl Series {
             bail!("it is of other sessions ({}): give the same options, or another file", differs.join("; "));
         }
         self.sessions = earlier.sessions;
+        self.starved = earlier.starved;
         self.count();
         Ok(())
     }
@@ -114,6 +129,7 @@ impl Series {
     }
 
     fn count(&mut self) {
+        self.starved.extend(self.sessions.extract_if(.., |session| session.starved()));
         self.sessions.sort_by_key(|session| session.number);
         self.ok = self.sessions.iter().filter(|session| session.ok).count();
         self.lost.clear();
@@ -148,6 +164,18 @@ mod tests {
         assert_eq!((again.ok, again.lost["silent"]), (1, 1));
         assert_eq!(again.missing(5), [1, 3, 4]);
         assert_eq!(again.missing(1), [0; 0]);
+    }
+
+    #[test]
+    fn what_starved_is_made_anew() {
+        let mut series = series();
+        series.push(Session { number: 1, class: Some("load".into()), cpu_share: 0.2, ..Session::default() });
+        assert_eq!((series.sessions.len(), series.starved.len(), series.lost.contains_key("load")), (2, 1, false));
+        assert_eq!(series.missing(3), [1]);
+        series.push(Session { number: 1, class: Some("load".into()), cpu_share: 0.5, ..Session::default() });
+        assert_eq!(series.lost["load"], 1, "with CPU enough it is a loss");
+        series.push(Session { number: 3, class: Some("oops".into()), cpu_share: 0.2, ..Session::default() });
+        assert_eq!(series.lost["oops"], 1, "and a fault is one however little there was");
     }
 
     #[test]
