@@ -1,9 +1,10 @@
 //! Progress of a run: what is done now, how much is left.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use crate::Progress;
 
@@ -27,21 +28,40 @@ struct Line {
     bar: ProgressBar,
     /// Whether stderr is no terminal.
     plain: bool,
+    /// Time that had passed when the bar advanced last, ms.
+    advanced: Arc<AtomicU64>,
+}
+
+/// Time that is left, ms: what was thought, by the pace so far, less what has passed of the step that runs. (indicatif's own
+/// guess takes a step of minutes for a standstill.)
+fn left(position: u64, length: u64, elapsed: u64, advanced: u64) -> u64 {
+    let to_come = length.saturating_sub(position) as f64;
+    let pace = if position == 0 { 1.0 } else { advanced as f64 / position as f64 };
+    ((to_come * pace) as u64).saturating_sub(elapsed.saturating_sub(advanced))
 }
 
 impl Bar {
     /// Starts the line.
     pub fn new() -> Self {
-        let style = ProgressStyle::with_template("{elapsed:>4} [{bar:24}] about {eta} left  {wide_msg}");
-        let bar = ProgressBar::new(1).with_style(style.expect("a valid template").progress_chars("=> "));
+        let advanced = Arc::new(AtomicU64::new(0));
+        let style = ProgressStyle::with_template("{elapsed:>4} [{bar:24}] about {left} left  {wide_msg}");
+        let seen = Arc::clone(&advanced);
+        let tell = move |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+            let elapsed = state.elapsed().as_millis() as u64;
+            let left = left(state.pos(), state.len().unwrap_or(0), elapsed, seen.load(Ordering::Relaxed));
+            // A line that cannot be drawn is not worth an end.
+            let _ = write!(out, "{:#}", HumanDuration(Duration::from_millis(left)));
+        };
+        let style = style.expect("a valid template").with_key("left", tell).progress_chars("=> ");
+        let bar = ProgressBar::new(1).with_style(style);
         bar.enable_steady_tick(Duration::from_millis(500));
-        Self(Arc::new(Line { plain: bar.is_hidden(), bar }))
+        Self(Arc::new(Line { plain: bar.is_hidden(), bar, advanced }))
     }
 
     /// Says nothing, for tests.
     pub fn hidden() -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
-        Self(Arc::new(Line { bar, plain: false }))
+        Self(Arc::new(Line { bar, plain: false, advanced: Arc::default() }))
     }
 
     pub(super) fn expect(&self, milliseconds: u64) {
@@ -50,6 +70,7 @@ impl Bar {
 
     pub(super) fn advance(&self, milliseconds: u64) {
         self.0.bar.inc(milliseconds);
+        self.0.advanced.store(self.0.bar.elapsed().as_millis() as u64, Ordering::Relaxed);
     }
 
     pub(super) fn position(&self) -> u64 {
@@ -70,8 +91,10 @@ impl Bar {
     pub fn announce(&self, text: &str) {
         self.set(text);
         if self.0.plain {
-            let left = self.0.bar.eta().as_secs();
-            eprintln!("{:>4} s, about {left} s left: {text}", self.0.bar.elapsed().as_secs());
+            let elapsed = self.0.bar.elapsed().as_millis() as u64;
+            let length = self.0.bar.length().unwrap_or(0);
+            let left = left(self.0.bar.position(), length, elapsed, self.0.advanced.load(Ordering::Relaxed));
+            eprintln!("{:>4} s, about {} s left: {text}", elapsed / 1000, left / 1000);
         }
     }
 
@@ -101,5 +124,18 @@ impl Progress for Bar {
 impl Drop for Line {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_step_is_no_standstill() {
+        assert_eq!(left(0, 600_000, 0, 0), 600_000);
+        assert_eq!(left(100_000, 600_000, 150_000, 150_000), 750_000, "half as fast as was thought");
+        assert_eq!(left(100_000, 600_000, 500_000, 150_000), 400_000, "350 s of the step have passed");
+        assert_eq!(left(100_000, 600_000, 5_000_000, 150_000), 0);
     }
 }
