@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use entrain_guest::cli::{GuestArgs, run};
+use entrain_guest::exit;
 use tracing_subscriber::EnvFilter;
 
 /// Tells the host about this guest, and this guest about its host
@@ -15,11 +16,11 @@ struct Cli {
     args: GuestArgs,
 }
 
-fn main() -> anyhow::Result<ExitCode> {
+fn main() -> ExitCode {
     let args = Cli::parse().args;
     // RUST_LOG overrides; stdout belongs to results.
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let colours = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
-    run(args)
+    exit::status(run(args))
 }
