@@ -37,6 +37,7 @@ pub(crate) fn write_to(analysis: &Analysis, mut out: impl Write) -> io::Result<(
 
 fn events(analysis: &Analysis, put: &mut dyn FnMut(Value) -> io::Result<()>) -> io::Result<()> {
     put(named("process_name", PCPUS, 0, "pCPUs"))?;
+    put(json!({ "name": "process_sort_index", "ph": "M", "pid": PCPUS, "tid": 0, "args": { "sort_index": -1 } }))?;
     let mut cpus: Vec<u16> = analysis.occupancy.iter().map(|stay| stay.cpu).collect();
     cpus.sort_unstable();
     cpus.dedup();
