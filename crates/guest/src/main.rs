@@ -24,7 +24,8 @@ fn main() -> ExitCode {
     // `entrain`, which also knows spans and values, would make this program a quarter bigger by its regular expressions.
     let wish = std::env::var("RUST_LOG").ok().filter(|wish| !wish.is_empty());
     let filter = wish.and_then(|wish| wish.parse().ok()).unwrap_or_else(|| Targets::new().with_default(Level::INFO));
-    let output = tracing_subscriber::fmt::layer().with_ansi(std::io::stderr().is_terminal()).with_writer(std::io::stderr);
+    let output =
+        tracing_subscriber::fmt::layer().with_ansi(std::io::stderr().is_terminal()).with_writer(std::io::stderr);
     tracing_subscriber::registry().with(output).with(filter).init();
     exit::status(run(args))
 }

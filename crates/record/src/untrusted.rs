@@ -34,7 +34,10 @@ pub fn recording(bytes: &[u8]) -> usize {
         assert!(vcpu.segments.windows(2).all(|pair| pair[0].end == pair[1].start));
     }
     let text = report::text(&analysis);
-    assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "nothing in a name reaches the terminal as a command");
+    assert!(
+        !text.contains(|c: char| c.is_control() && c != '\n'),
+        "nothing in a name reaches the terminal as a command"
+    );
     let page = report::html(&analysis);
     assert!(["<script", "<img", "<a "].iter().all(|tag| !page.contains(tag)), "no name becomes markup");
     let mut trace = Vec::new();

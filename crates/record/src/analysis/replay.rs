@@ -199,7 +199,16 @@ impl Replay {
                 tracks.len() - 1
             });
         }
-        Self { began, ended, early: true, tracks, by_tid, queues: HashMap::new(), runs: HashMap::new(), stays: Vec::new() }
+        Self {
+            began,
+            ended,
+            early: true,
+            tracks,
+            by_tid,
+            queues: HashMap::new(),
+            runs: HashMap::new(),
+            stays: Vec::new(),
+        }
     }
 
     pub(super) fn event(&mut self, event: &Event) {
