@@ -15,6 +15,9 @@ mirror=$("$repo/scripts/toolchain.sh" mirror)
 
 room=$(mktemp -d "${TMPDIR:-/tmp}/entrain-package-test-XXXXXX")
 trap 'rm -rf --one-file-system "$room"' EXIT
+# One time for all: somebody may commit meanwhile.
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -C "$repo" log -1 --format=%ct)}
+export SOURCE_DATE_EPOCH
 "$repo/scripts/package.sh" "$binaries" "$room/debs" 1
 "$repo/scripts/package.sh" "$binaries" "$room/debs" 2
 "$repo/scripts/package.sh" "$binaries" "$room/again" 2 >/dev/null

@@ -17,7 +17,7 @@ pub(crate) fn examine(machine: &Machine, features: &Features, guest: bool) -> Ve
         btf(machine, features),
         capabilities(machine, guest),
         lockdown(features),
-        sched_ext(features),
+        sched_ext(features, guest),
         other_scheduler(machine),
         cgroups(machine),
         cpu_max(machine),
@@ -73,10 +73,19 @@ fn lockdown(features: &Features) -> Finding {
     }
 }
 
-fn sched_ext(features: &Features) -> Finding {
+fn sched_ext(features: &Features, guest: bool) -> Finding {
     const FOR: &str = "--mode schedule; all other modes do without";
     if features.sched_ext {
         return Finding::ok("kernel.sched-ext", FOR, "schedulers in BPF");
+    }
+    if guest {
+        // A guest takes part without it, and can give up vCPUs by other means.
+        return Finding::warn(
+            "kernel.sched-ext",
+            FOR,
+            "the kernel has no sched_ext",
+            "nothing for --mode register; instead of --mode schedule: --mode vcpud, or Linux 6.12 or newer",
+        );
     }
     Finding::missing(
         "kernel.sched-ext",

@@ -163,6 +163,16 @@ fn a_guest_is_examined_as_one() {
 }
 
 #[test]
+fn a_guest_with_an_old_kernel_takes_part() {
+    let tree = Tree::host("6.1.0-41-amd64", &[])
+        .file("proc/cpuinfo", "flags\t\t: fpu hypervisor\n")
+        .file("sys/devices/system/clocksource/clocksource0/available_clocksource", "kvm-clock tsc\n");
+    let report = tree.examine(Some(Role::Guest));
+    assert_eq!(report.find("kernel.sched-ext", None).expect("looked at").status, Status::Warn);
+    assert_eq!(report.exit_status(), 0, "{}", report.text());
+}
+
+#[test]
 fn a_folder_that_is_no_machine_is_an_error() {
     let empty = tempfile::tempdir().expect("temporary folder");
     let error = examine(&Machine::at(empty.path()), None).expect_err("nothing there");

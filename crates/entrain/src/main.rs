@@ -37,7 +37,7 @@ enum Command {
     Generate(generate::GenerateArgs),
 }
 
-fn main() -> anyhow::Result<ExitCode> {
+fn main() -> ExitCode {
     let command = Cli::parse().command;
     // RUST_LOG overrides; stdout belongs to results. Daemons tell what they do, commands only what is wrong.
     let level = match command {
@@ -48,7 +48,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let colours = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
-    match command {
+    entrain_guest::exit::status(match command {
         Command::Guest(args) => entrain_guest::cli::run(args),
         Command::Isolate(args) => entrain_isolate::cli::run(args),
         Command::Lab(args) => entrain_lab::cli::run(args),
@@ -58,5 +58,5 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Report(args) => entrain_record::cli::report(args),
         Command::Doctor(args) => entrain_doctor::cli::run(args),
         Command::Generate(args) => generate::run(&args, Cli::command()).map(|()| ExitCode::SUCCESS),
-    }
+    })
 }

@@ -8,12 +8,13 @@ mod memory;
 mod names;
 mod page;
 mod policy;
+mod recording;
 mod text;
 
 /// A function of a fuzzer's bytes.
 pub type Target = fn(&[u8]);
 
-/// All targets by name, which is also their folder in `corpus/`. A parser of recordings belongs here once there is one.
+/// All targets by name, which is also their folder in `corpus/`.
 pub const TARGETS: &[(&str, Target)] = &[
     ("classes", text::classes),
     ("experiment", text::experiment),
@@ -22,6 +23,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("names", names::run),
     ("page", page::run),
     ("policy", policy::run),
+    ("recording", recording::run),
     ("status", text::status),
 ];
 
@@ -32,3 +34,4 @@ pub fn target(name: &str) -> Option<Target> {
 
 pub use memory::seed as memory_seed;
 pub use page::seed as page_seed;
+pub use recording::seed as recording_seed;

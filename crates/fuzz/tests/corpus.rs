@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use entrain_fuzz::{TARGETS, memory_seed, page_seed};
+use entrain_fuzz::{TARGETS, memory_seed, page_seed, recording_seed};
 
 #[test]
 fn the_corpus_passes() {
@@ -29,4 +29,9 @@ fn the_corpus_passes() {
 fn an_honest_guest_is_accepted() {
     assert!(page_seed());
     assert_eq!(memory_seed(), 4);
+}
+
+#[test]
+fn a_good_recording_is_read() {
+    assert_eq!(recording_seed(), 4);
 }

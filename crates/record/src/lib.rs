@@ -11,6 +11,8 @@ pub mod event;
 pub mod file;
 mod programs;
 mod report;
+#[doc(hidden)]
+pub mod untrusted;
 
 /// The skeleton that the build script makes of the BPF programs.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::undocumented_unsafe_blocks)]

@@ -51,18 +51,22 @@ static __always_inline __u64 symbol(const char *name, int size)
 	return bpf_kallsyms_lookup_name(name, size, 0, &address) == 0 ? address : 0;
 }
 
+/*
+ * Answers go to variables first and to the context at the end: a store in each branch lets the compiler keep a pointer
+ * to a field across them, and verifiers before 6.8 refuse a pointer into the context that was computed.
+ */
 SEC("syscall")
 int survey(struct entrain_survey *q)
 {
-	__u32 cpu = q->cpu;
+	__u64 preempt_count = 0, util = 0, nr_running = 0, apicid = 0;
+	__u32 cpu = q->cpu, preempt_offset = ~0U;
 
-	q->preempt_count = q->util = q->nr_running = q->apicid = 0;
 	if (bpf_ksym_exists(&__preempt_count)) {
-		q->preempt_count = (__u64)bpf_per_cpu_ptr(&__preempt_count, cpu);
+		preempt_count = (__u64)bpf_per_cpu_ptr(&__preempt_count, cpu);
 	} else if (bpf_ksym_exists(&pcpu_hot)) {
 		__u64 hot = (__u64)bpf_per_cpu_ptr(&pcpu_hot, cpu);
 
-		q->preempt_count = hot ? hot + bpf_core_field_offset(struct pcpu_hot, preempt_count) : 0;
+		preempt_count = hot ? hot + bpf_core_field_offset(struct pcpu_hot, preempt_count) : 0;
 	}
 	if (bpf_ksym_exists(&runqueues)) {
 		__u64 rq = (__u64)bpf_per_cpu_ptr(&runqueues, cpu);
@@ -71,15 +75,19 @@ int survey(struct entrain_survey *q)
 		if (rq && bpf_core_field_exists(struct rq, cfs.avg.util_avg) &&
 		    bpf_core_field_size(struct rq, cfs.avg.util_avg) == 8 &&
 		    bpf_core_field_size(struct rq, nr_running) == 4) {
-			q->util = rq + bpf_core_field_offset(struct rq, cfs.avg.util_avg);
-			q->nr_running = rq + bpf_core_field_offset(struct rq, nr_running);
+			util = rq + bpf_core_field_offset(struct rq, cfs.avg.util_avg);
+			nr_running = rq + bpf_core_field_offset(struct rq, nr_running);
 		}
 	}
 	if (bpf_ksym_exists(&x86_cpu_to_apicid))
-		q->apicid = (__u64)bpf_per_cpu_ptr(&x86_cpu_to_apicid, cpu);
-	q->preempt_offset = ~0U;
+		apicid = (__u64)bpf_per_cpu_ptr(&x86_cpu_to_apicid, cpu);
 	if (bpf_core_field_exists(struct task_struct___count, thread_info.preempt_count))
-		q->preempt_offset = bpf_core_field_offset(struct task_struct___count, thread_info.preempt_count);
+		preempt_offset = bpf_core_field_offset(struct task_struct___count, thread_info.preempt_count);
+	q->preempt_count = preempt_count;
+	q->util = util;
+	q->nr_running = nr_running;
+	q->apicid = apicid;
+	q->preempt_offset = preempt_offset;
 	q->page_offset_base = symbol("page_offset_base", sizeof("page_offset_base"));
 	q->memstart_addr = symbol("memstart_addr", sizeof("memstart_addr"));
 	q->cpu_logical_map = symbol("__cpu_logical_map", sizeof("__cpu_logical_map"));

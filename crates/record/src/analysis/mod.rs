@@ -76,7 +76,8 @@ impl Times {
 
     /// Of all.
     pub fn total(&self) -> u64 {
-        self.0.iter().sum()
+        // Saturating, here and in other sums: a file that somebody made up may tell of any times.
+        self.0.iter().fold(0, |sum, ns| sum.saturating_add(*ns))
     }
 
     /// Share of one state in all, 0..=1.
@@ -85,7 +86,7 @@ impl Times {
     }
 
     fn add(&mut self, other: &Self) {
-        self.0.iter_mut().zip(other.0).for_each(|(sum, more)| *sum += more);
+        self.0.iter_mut().zip(other.0).for_each(|(sum, more)| *sum = sum.saturating_add(more));
     }
 }
 
@@ -332,7 +333,7 @@ impl Analysis {
             events: recording.events.len() as u64,
             dropped: host.dropped,
             overwritten: host.overwritten,
-            damaged: recording.damaged as u64 + recording.missing,
+            damaged: recording.missing.saturating_add(recording.damaged as u64),
             culprits: sum(vms.iter().flat_map(|vm| &vm.culprits)),
             longest_waits,
             vms,
@@ -403,8 +404,8 @@ fn sum<'a>(culprits: impl Iterator<Item = &'a Culprit>) -> Vec<Culprit> {
     for culprit in culprits {
         let zero = || Culprit { who: culprit.who.clone(), ns: 0, holder_ns: 0, waits: 0 };
         let sum = all.entry(&culprit.who).or_insert_with(zero);
-        sum.ns += culprit.ns;
-        sum.holder_ns += culprit.holder_ns;
+        sum.ns = sum.ns.saturating_add(culprit.ns);
+        sum.holder_ns = sum.holder_ns.saturating_add(culprit.holder_ns);
         sum.waits += culprit.waits;
     }
     let mut all: Vec<Culprit> = all.into_values().collect();

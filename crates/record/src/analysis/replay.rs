@@ -88,6 +88,13 @@ impl Track {
         }
     }
 
+    /// Drops what has been counted, but not what the vCPU is doing.
+    fn forget(&mut self) {
+        let (state, since, fresh) = (self.state, self.since, self.fresh);
+        let (began_runnable, wait) = (self.began_runnable, self.wait.take());
+        *self = Self { state, since, fresh, began_runnable, wait, ..Self::new(self.tid) };
+    }
+
     /// Ends the present state, which must have been `was`: else events are missing, and it is not known.
     fn enter(&mut self, now: u64, was: State, next: State) {
         let true_state = if self.fresh || self.state == was { was } else { State::Unknown };
@@ -170,6 +177,8 @@ pub(super) type Stay = (u16, u64, u64, u32);
 pub(super) struct Replay {
     began: u64,
     ended: u64,
+    /// No event of the recording's own time has come yet.
+    early: bool,
     tracks: Vec<Track>,
     by_tid: HashMap<u32, usize>,
     /// vCPUs that queue on a pCPU.
@@ -190,10 +199,24 @@ impl Replay {
                 tracks.len() - 1
             });
         }
-        Self { began, ended, tracks, by_tid, queues: HashMap::new(), runs: HashMap::new(), stays: Vec::new() }
+        Self {
+            began,
+            ended,
+            early: true,
+            tracks,
+            by_tid,
+            queues: HashMap::new(),
+            runs: HashMap::new(),
+            stays: Vec::new(),
+        }
     }
 
     pub(super) fn event(&mut self, event: &Event) {
+        // While programs are attached one by one events come already: they tell where a vCPU is, and count for nothing.
+        if self.early && event.ns >= self.began {
+            self.early = false;
+            self.tracks.iter_mut().for_each(Track::forget);
+        }
         let now = event.ns.clamp(self.began, self.ended) - self.began;
         let one = self.by_tid.get(&event.tid).copied();
         match (event.kind, one) {

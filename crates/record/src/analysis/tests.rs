@@ -81,6 +81,18 @@ fn missing_events_give_times_that_are_not_known() {
     assert_eq!(analysis.vms[0].vcpus[0].times.total(), 100 * MS);
 }
 
+#[test]
+fn what_came_before_the_begin_tells_the_state_and_counts_for_nothing() {
+    let mut recording = recording();
+    recording.host.began_ns = 1025 * MS;
+    let analysis = Analysis::of(&recording);
+    let vcpu = &analysis.vms[0].vcpus[0];
+    assert_eq!(vcpu.times.of(State::Holder), 10 * MS, "it was preempted at 20 ms and came back at 35 ms");
+    assert_eq!((vcpu.preemptions, vcpu.preemptions_cs, vcpu.gave_way, vcpu.wakeups), (0, 0, 1, 1));
+    assert_eq!((vcpu.waits[0].start_ns, vcpu.waits[0].ns), (0, 10 * MS));
+    assert!(vcpu.waits.iter().all(|wait| wait.ns > 0));
+}
+
 mod any {
     use super::*;
     use proptest::prelude::*;

@@ -78,7 +78,8 @@ impl<'a> Directory<'a> {
     pub(super) fn merge(&self, ran: &[(u32, u64)]) -> Vec<(Who, u64)> {
         let mut all: BTreeMap<Who, u64> = BTreeMap::new();
         for (tid, ns) in ran {
-            *all.entry(self.who(*tid)).or_default() += ns;
+            let sum = all.entry(self.who(*tid)).or_default();
+            *sum = sum.saturating_add(*ns);
         }
         let mut all: Vec<(Who, u64)> = all.into_iter().collect();
         all.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));

@@ -9,7 +9,7 @@ mod write;
 use serde::{Deserialize, Serialize};
 
 pub use parse::{ParseError, Recording, parse};
-pub(crate) use write::Writer;
+pub(crate) use write::{Writer, block, header};
 
 /// First bytes of every recording.
 pub const MAGIC: [u8; 8] = *b"ENTRNREC";

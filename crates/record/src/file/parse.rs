@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use thiserror::Error;
 
 use super::{
-    BLOCK, BLOCK_HEAD, BLOCK_MAGIC, Fragment, Host, KIND_EVENTS, KIND_TABLE, MAGIC, MAJOR, RecordedVm, checksum,
+    BLOCK, BLOCK_HEAD, BLOCK_MAGIC, Fragment, Host, KIND_EVENTS, KIND_TABLE, MAGIC, MAJOR, Name, RecordedVm, checksum,
 };
 use crate::event::{EVENT_BYTES, Event};
 
@@ -105,10 +105,28 @@ pub fn parse(bytes: &[u8]) -> Result<Recording, ParseError> {
 impl Recording {
     fn take(&mut self, fragment: Fragment) {
         match fragment {
-            Fragment::Host(host) => self.host = host,
-            Fragment::Vms(vms) => self.vms.extend(vms),
-            Fragment::Names(names) => self.names.extend(names.into_iter().map(|name| (name.0, (name.1, name.2)))),
+            Fragment::Host(host) => {
+                self.host = host;
+                let host = &mut self.host;
+                let texts = [&mut host.version, &mut host.kernel, &mut host.arch];
+                texts.into_iter().chain(&mut host.unseen).for_each(printable);
+            }
+            Fragment::Vms(mut vms) => {
+                vms.iter_mut().for_each(|vm| printable(&mut vm.name));
+                self.vms.extend(vms);
+            }
+            Fragment::Names(names) => self.names.extend(names.into_iter().map(|Name(tid, tgid, mut name)| {
+                printable(&mut name);
+                (tid, (tgid, name))
+            })),
         }
+    }
+}
+
+/// Every process chooses the names of its threads, and reports show them to root's terminal: no escape sequences.
+fn printable(text: &mut String) {
+    if text.contains(char::is_control) {
+        *text = text.replace(char::is_control, "\u{fffd}");
     }
 }
 
@@ -127,7 +145,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Name, TABLES, Writer};
+    use super::super::{TABLES, Writer, block, header};
     use super::*;
     use crate::event::Kind;
     use proptest::prelude::*;
@@ -190,6 +208,15 @@ mod tests {
         assert!(matches!(parse(&bytes[..BLOCK]), Err(ParseError::Empty(0))));
         bytes[8] = 9;
         assert!(parse(&bytes).unwrap_err().to_string().contains("format 9"));
+    }
+
+    #[test]
+    fn names_cannot_write_to_the_terminal() {
+        let mut bytes = header().to_vec();
+        bytes.resize(BLOCK, 0);
+        let name = Fragment::Names(vec![Name(7, 7, "\u{1b}]0;root\u{7}".into())]);
+        bytes.extend(block(KIND_TABLE, 0, &serde_json::to_vec(&name).unwrap()));
+        assert_eq!(parse(&bytes).unwrap().names[&7].1, "\u{fffd}]0;root\u{fffd}");
     }
 
     proptest! {

@@ -46,13 +46,7 @@ impl Writer {
         }
         let ring = (bytes / BLOCK as u64).saturating_sub(1 + TABLES as u64).max(1);
         let file = File::create(&part)?;
-        let mut header = vec![0; BLOCK_HEAD];
-        header[0..8].copy_from_slice(&MAGIC);
-        header[8..10].copy_from_slice(&MAJOR.to_le_bytes());
-        header[10..12].copy_from_slice(&MINOR.to_le_bytes());
-        header[12..16].copy_from_slice(&(BLOCK as u32).to_le_bytes());
-        header[16..20].copy_from_slice(&(TABLES as u32).to_le_bytes());
-        file.write_all_at(&header, 0)?;
+        file.write_all_at(&header(), 0)?;
         let payload = Vec::with_capacity(PAYLOAD);
         Ok(Self { file, part, path: path.to_owned(), ring, block: 0, payload, dirty: false, tables: 0 })
     }
@@ -83,7 +77,7 @@ impl Writer {
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         if std::mem::take(&mut self.dirty) {
             let place = 1 + TABLES as u64 + self.block % self.ring;
-            write_block(&self.file, place, KIND_EVENTS, self.block, &self.payload)?;
+            self.file.write_all_at(&block(KIND_EVENTS, self.block, &self.payload), place * BLOCK as u64)?;
         }
         Ok(())
     }
@@ -106,7 +100,8 @@ impl Writer {
         for (place, fragment) in fragments.iter().enumerate() {
             let text = serde_json::to_vec(fragment).map_err(io::Error::other)?;
             if place < TABLES && text.len() <= PAYLOAD {
-                write_block(&self.file, 1 + place as u64, KIND_TABLE, self.tables, &text)?;
+                let block = block(KIND_TABLE, self.tables, &text);
+                self.file.write_all_at(&block, (1 + place as u64) * BLOCK as u64)?;
                 self.tables += 1;
             } else if let Fragment::Names(names) = fragment {
                 left_out += names.len();
@@ -123,7 +118,19 @@ impl Writer {
     }
 }
 
-fn write_block(file: &File, place: u64, kind: u32, number: u64, payload: &[u8]) -> io::Result<()> {
+/// What a file begins with; the rest of its block is a hole.
+pub(crate) fn header() -> [u8; BLOCK_HEAD] {
+    let mut header = [0; BLOCK_HEAD];
+    header[0..8].copy_from_slice(&MAGIC);
+    header[8..10].copy_from_slice(&MAJOR.to_le_bytes());
+    header[10..12].copy_from_slice(&MINOR.to_le_bytes());
+    header[12..16].copy_from_slice(&(BLOCK as u32).to_le_bytes());
+    header[16..20].copy_from_slice(&(TABLES as u32).to_le_bytes());
+    header
+}
+
+/// A block as it is in the file, as far as it is used; its number says which of two is newer.
+pub(crate) fn block(kind: u32, number: u64, payload: &[u8]) -> Vec<u8> {
     let mut block = vec![0; BLOCK_HEAD];
     block[0..4].copy_from_slice(&BLOCK_MAGIC.to_le_bytes());
     block[4..8].copy_from_slice(&kind.to_le_bytes());
@@ -132,5 +139,5 @@ fn write_block(file: &File, place: u64, kind: u32, number: u64, payload: &[u8]) 
     let crc = checksum(&block, payload);
     block[28..32].copy_from_slice(&crc.to_le_bytes());
     block.extend_from_slice(payload);
-    file.write_all_at(&block, place * BLOCK as u64)
+    block
 }

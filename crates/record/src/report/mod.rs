@@ -6,7 +6,7 @@ mod strip;
 mod text;
 
 pub(crate) use html::render as html;
-pub(crate) use perfetto::write as perfetto;
+pub(crate) use perfetto::{write as perfetto, write_to as perfetto_text};
 pub(crate) use text::render as text;
 
 use crate::analysis::Analysis;

@@ -17,6 +17,12 @@ const PCPUS: i64 = 0;
 /// Writes the trace.
 pub(crate) fn write(analysis: &Analysis, path: &Path) -> io::Result<()> {
     let mut out = BufWriter::new(File::create(path)?);
+    write_to(analysis, &mut out)?;
+    out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
+}
+
+/// The trace's text.
+pub(crate) fn write_to(analysis: &Analysis, mut out: impl Write) -> io::Result<()> {
     out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n")?;
     let mut first = true;
     let mut put = |event: Value| -> io::Result<()> {
@@ -26,12 +32,12 @@ pub(crate) fn write(analysis: &Analysis, path: &Path) -> io::Result<()> {
         serde_json::to_writer(&mut out, &event).map_err(io::Error::other)
     };
     events(analysis, &mut put)?;
-    out.write_all(b"\n]}\n")?;
-    out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
+    out.write_all(b"\n]}\n")
 }
 
 fn events(analysis: &Analysis, put: &mut dyn FnMut(Value) -> io::Result<()>) -> io::Result<()> {
     put(named("process_name", PCPUS, 0, "pCPUs"))?;
+    put(json!({ "name": "process_sort_index", "ph": "M", "pid": PCPUS, "tid": 0, "args": { "sort_index": -1 } }))?;
     let mut cpus: Vec<u16> = analysis.occupancy.iter().map(|stay| stay.cpu).collect();
     cpus.sort_unstable();
     cpus.dedup();
