@@ -7,12 +7,13 @@ use crate::{
 };
 
 /// Program → package.
-const PACKAGES: [(&str, &str); 10] = [
+const PACKAGES: [(&str, &str); 11] = [
     ("bpftool", "bpftool"),
     ("cyclictest", "rt-tests"),
     ("dbench", "dbench"),
     ("fio", "fio"),
     ("hackbench", "rt-tests"),
+    ("kexec", "kexec-tools"),
     ("oslat", "rt-tests"),
     ("perf", "linux-perf"),
     ("strace", "strace"),
