@@ -54,6 +54,9 @@ fn doorbell(features: &Features) -> Finding {
     if features.kvm_hypercall {
         return Finding::ok("host.doorbell", FOR, "KVM traces hypercalls");
     }
+    if features.kvm_wfx {
+        return Finding::ok("host.doorbell", FOR, "KVM traces wfe where it traps it; else guests' memory is searched");
+    }
     Finding::ok("host.doorbell", FOR, "not on this kernel or architecture: guests' memory is searched instead")
 }
 

@@ -305,7 +305,9 @@ impl Daemon {
         while !stop.load(Ordering::Relaxed) {
             let now = Instant::now();
             if now >= next_tick {
-                self.fleet.borrow_mut().tick()?;
+                if self.fleet.borrow_mut().tick()? {
+                    seen.soon.replace(true);
+                }
                 companion.tick()?;
                 let urgent = self.fleet.borrow().search_is_urgent();
                 if urgent {

@@ -52,6 +52,8 @@ pub(crate) struct Fleet {
     vm_numbers: Numbers,
     full: bool,
     shares: Shares,
+    /// Pairings at the last tick, and the sum of the generations of their VMs' memory slots.
+    layouts: (u32, u64),
 }
 
 impl Fleet {
@@ -64,6 +66,7 @@ impl Fleet {
             vm_numbers: Numbers::new(HOST_VMS),
             full: false,
             shares: Shares::new(Instant::now()),
+            layouts: (0, 0),
         }
     }
 
@@ -322,9 +325,13 @@ impl Fleet {
         Ok(())
     }
 
-    /// Publishes what changes slowly, and lets go of pages that guests asked for or that are theirs again.
-    pub(crate) fn tick(&mut self) -> Result<(), Error> {
+    /// Publishes what changes slowly, and lets go of pages that guests asked for or that are theirs again. True: the memory
+    /// of a paired VM is being laid out anew, or copied; [`Self::discover`] is not to wait.
+    pub(crate) fn tick(&mut self) -> Result<bool, Error> {
         let result = self.programs.tick(self.vcpu_numbers.end())?;
+        let before = std::mem::replace(&mut self.layouts, (result.paired, result.layouts));
+        // Pairings that came or went change the sum as well.
+        let changed = before.0 == result.paired && before.1 != result.layouts;
         for vm in self.vms.values_mut() {
             if result.gone > 0 {
                 drop_gone(&self.programs, vm)?;
@@ -341,7 +348,7 @@ impl Fleet {
             vm.channel = Channel::Silent;
             vm.scan.restart();
         }
-        Ok(())
+        Ok(changed)
     }
 
     /// Gives every page back, for the end of the daemon. Returns how many guests' pages were told.

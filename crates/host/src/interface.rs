@@ -144,6 +144,7 @@ mirror! {
         paired: u32,
         gone: u32,
         pad: u32,
+        layouts: u64,
     }
 }
 

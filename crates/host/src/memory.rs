@@ -161,6 +161,13 @@ impl ProcessMemory {
         Ok(entries.chunks_exact(8).map(|entry| entry[7] & 0xc0 != 0).collect())
     }
 
+    /// Whether the page at `hva` is in the VMM's page table. A page that is not may be fetched from another host when it is
+    /// touched (post-copy migration, userfaultfd), for which the daemon must not wait; and in a mapping of one's own it
+    /// would be taken for an empty one.
+    pub(crate) fn is_present(&self, hva: u64) -> io::Result<bool> {
+        Ok(self.present(hva, 1)?[0])
+    }
+
     /// Reads the first 16 bytes of each of the pages; pages that cannot be read count as zeros.
     pub(crate) fn heads(&self, pages: &[u64]) -> io::Result<Vec<[u64; 2]>> {
         let mut heads = vec![[0u64; 2]; pages.len()];
@@ -279,6 +286,7 @@ mod tests {
         let mut copy = [0; 8];
         memory.copy(hva, &mut copy).unwrap();
         assert_eq!(u64::from_le_bytes(copy), 0x1122);
+        assert!(memory.is_present(hva + 8).unwrap() && !memory.is_present(hva + PAGE).unwrap());
         assert_eq!(memory.heads(&[hva, 0x10, base as u64]).unwrap(), vec![[0x1122, 0], [0, 0], [0, 0]]);
         assert!(memory.copy(16, &mut copy).is_err());
         match memory.map(hva, 4096) {

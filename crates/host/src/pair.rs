@@ -22,6 +22,9 @@ pub(crate) enum PairError {
     /// The page cannot be read in the VMM's memory.
     #[error("cannot read the guest's page at {gpa:#x}: {source}")]
     Read { gpa: u64, source: io::Error },
+    /// The page is not there (yet).
+    #[error("the guest's page at {gpa:#x} is not in the VMM's memory yet")]
+    Absent { gpa: u64 },
     /// The memory cannot be mapped.
     #[error("cannot map the guest's memory at {gpa:#x}: {source}")]
     Map { gpa: u64, source: io::Error },
@@ -52,6 +55,9 @@ pub(crate) struct Verified {
 pub(crate) fn verify(slots: &Slots, memory: &ProcessMemory, gpa: u64) -> Result<Verified, PairError> {
     let read = |source| PairError::Read { gpa, source };
     let hva = slots.hva(gpa, PAGE_SIZE as u64).ok_or_else(|| read(io::Error::other("not in the guest's RAM")))?;
+    if !memory.is_present(hva).map_err(read)? {
+        return Err(PairError::Absent { gpa });
+    }
     // The link before the rest: when the same link can be swapped later, nothing was rewritten in between.
     let mut link = [0; 8];
     memory.copy(hva + std::mem::offset_of!(Page, link) as u64, &mut link).map_err(read)?;
@@ -92,6 +98,9 @@ impl Paired {
         let map = |gpa: u64, length: u64| -> Result<Mapped, PairError> {
             let error = |source| PairError::Map { gpa, source };
             let hva = slots.hva(gpa, length).ok_or_else(|| error(io::Error::other("not in the guest's RAM")))?;
+            if !memory.is_present(hva).map_err(error)? {
+                return Err(PairError::Absent { gpa });
+            }
             memory.map(hva, length).map_err(error)
         };
         // Kept until the update below; the kernel's pins outlive them.

@@ -159,6 +159,7 @@ fn refused(vm: &mut Vm, gpa: u64, error: &PairError) {
         // What a page looks like after its registration ended, or a copy of it at another address.
         PairError::Refused(Refusal::NotOffered(_) | Refusal::Magic | Refusal::Elsewhere { .. })
         | PairError::TakenBack
+        | PairError::Absent { .. }
         | PairError::Ended => debug!("{}: page at {gpa:#x}: {error}", vm.name),
         _ => {
             if vm.paired() == 0 {

@@ -167,6 +167,7 @@ struct entrain_tick_args {
 	__u32 paired;  /* out */
 	__u32 gone;    /* out: pairings that have ended */
 	__u32 pad;
+	__u64 layouts; /* out: sum of the generations of the memory slots behind the pairings */
 };
 
 struct entrain_selftest_args {
@@ -202,6 +203,6 @@ _Static_assert(sizeof(struct entrain_wait) == 32, "see interface.rs");
 _Static_assert(sizeof(struct entrain_found) == 48, "see interface.rs");
 _Static_assert(sizeof(struct entrain_track_args) == 12, "see interface.rs");
 _Static_assert(sizeof(struct entrain_link_args) == 40, "see interface.rs");
-_Static_assert(sizeof(struct entrain_tick_args) == 16, "see interface.rs");
+_Static_assert(sizeof(struct entrain_tick_args) == 24, "see interface.rs");
 
 #endif /* ENTRAIN_HOST_INTERFACE_H */

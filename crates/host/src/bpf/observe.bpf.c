@@ -579,6 +579,7 @@ static __always_inline void tick_one(__u32 index, struct entrain_tick_args *args
 	struct entrain_thread *thread = bpf_map_lookup_elem(&vcpu_threads, &index);
 	struct entrain_pairing *pairing;
 	struct entrain_pcpu *pcpu;
+	struct kvm_vcpu *kvm_vcpu;
 	struct entrain_page *page;
 	struct task_struct *task;
 	__u32 cpu, why;
@@ -600,6 +601,9 @@ static __always_inline void tick_one(__u32 index, struct entrain_tick_args *args
 		return;
 	}
 	args->paired++;
+	/* KVM raises it at every change of a VM's memory slots; so begins a live migration, which is in a hurry. */
+	kvm_vcpu = (struct kvm_vcpu *)vcpu->kvm_vcpu;
+	args->layouts += BPF_CORE_READ(kvm_vcpu, kvm, memslots[0], generation);
 	read_guest(vcpu, pairing, page);
 	cpu = vcpu->pcpu;
 	pcpu = bpf_map_lookup_elem(&pcpus, &cpu);
@@ -624,6 +628,7 @@ int tick(struct entrain_tick_args *args)
 
 	args->paired = 0;
 	args->gone = 0;
+	args->layouts = 0;
 	if (entries > ENTRAIN_HOST_VCPUS)
 		return 0;
 	bpf_for (i, 0, entries) {

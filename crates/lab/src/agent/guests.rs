@@ -4,8 +4,11 @@ use std::{
     fs,
     io::{self, Read, Write},
     os::unix::net::UnixStream,
-    sync::{Arc, Mutex},
-    thread,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
     time::Duration,
 };
 
@@ -16,7 +19,7 @@ use super::{
     frame::{Decoder, Frame, PIECE},
     serve::Outbox,
 };
-use crate::machine::qemu::{self, Program, Qemu};
+use crate::machine::qemu::{self, Ports, Program, Qemu};
 
 /// QEMU answers at once where it runs, unless the development machine is overloaded.
 const QMP_LIMIT: Duration = Duration::from_secs(50);
@@ -26,38 +29,71 @@ const START_LIMIT: Duration = Duration::from_secs(900);
 
 /// The guests by index.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Guests(Arc<Mutex<HashMap<usize, Guest>>>);
+pub(super) struct Guests {
+    running: Arc<Mutex<HashMap<usize, Guest>>>,
+    /// Second QEMUs, into which guests are migrated.
+    targets: Arc<Mutex<HashMap<usize, Started>>>,
+}
 
 #[derive(Debug)]
 struct Guest {
     qemu: Arc<Qemu>,
     qmp: Arc<Mutex<UnixStream>>,
     port: Sender<Vec<u8>>,
+    /// Hands frames on until the port closes; what is left then is the beginning of a frame.
+    reader: JoinHandle<Decoder>,
+    /// Another QEMU goes on with the guest: the end of this one is not the guest's.
+    moved: Arc<AtomicBool>,
+}
+
+/// A QEMU whose monitor answers, and which nobody listens to yet.
+#[derive(Debug)]
+struct Started {
+    qemu: Arc<Qemu>,
+    ports: Ports,
+}
+
+impl Started {
+    fn new(argv: &[String]) -> io::Result<Self> {
+        let (name, args) = argv.split_first().ok_or_else(|| io::Error::other("no QEMU given"))?;
+        let (qemu, ports) = Qemu::start(&Program { argv: vec![name.into()] }, args.to_vec())?;
+        qemu::qmp(&ports.qmp, &[r#"{"execute":"qmp_capabilities"}"#.into()], START_LIMIT)?;
+        Ok(Self { qemu: Arc::new(qemu), ports })
+    }
 }
 
 impl Guests {
     /// Starts a guest's QEMU.
     pub(super) fn start(&self, guest: usize, argv: &[String], huge_pages: u32, out: &Outbox) -> io::Result<()> {
-        let party = u8::try_from(guest + 1).map_err(|_| io::Error::other("too many guests"))?;
         if huge_pages > 0 {
             reserve(huge_pages)?;
         }
-        let (name, args) = argv.split_first().ok_or_else(|| io::Error::other("no QEMU given"))?;
-        let (qemu, ports) = Qemu::start(&Program { argv: vec![name.into()] }, args.to_vec())?;
-        let qemu = Arc::new(qemu);
+        self.listen(guest, Started::new(argv)?, Decoder::default(), out)
+    }
+
+    /// Connects a guest with its QEMU; `decoder` has the beginning of the next frame.
+    fn listen(&self, guest: usize, started: Started, mut decoder: Decoder, out: &Outbox) -> io::Result<()> {
+        let party = u8::try_from(guest + 1).map_err(|_| io::Error::other("too many guests"))?;
+        let Started { qemu, ports } = started;
         let (port, frames) = crossbeam_channel::unbounded::<Vec<u8>>();
         let mut to_guest = ports.agent.try_clone()?;
         thread::spawn(move || frames.iter().all(|bytes| to_guest.write_all(&bytes).is_ok()));
         let (mut from_guest, relay) = (ports.agent, out.clone());
-        thread::spawn(move || {
-            let mut decoder = Decoder::default();
+        let reader = thread::spawn(move || {
             while let Ok(Some(frame)) = decoder.read(&mut from_guest) {
                 relay.relay(&Frame { party, body: frame.body });
             }
+            decoder
         });
-        qemu::qmp(&ports.qmp, &[r#"{"execute":"qmp_capabilities"}"#.into()], START_LIMIT)?;
-        let entry = Guest { qemu: Arc::clone(&qemu), qmp: Arc::new(Mutex::new(ports.qmp)), port };
-        self.0.lock().expect("no panic under it").insert(guest, entry);
+        let moved = Arc::new(AtomicBool::new(false));
+        let entry = Guest {
+            qemu: Arc::clone(&qemu),
+            qmp: Arc::new(Mutex::new(ports.qmp)),
+            port,
+            reader,
+            moved: Arc::clone(&moved),
+        };
+        self.running.lock().expect("no panic under it").insert(guest, entry);
         let (mut console, guests, out) = (ports.console, self.clone(), out.clone());
         thread::spawn(move || {
             let mut piece = vec![0; PIECE];
@@ -66,23 +102,52 @@ impl Guests {
             }
             // The console ends with QEMU.
             qemu.wait(Duration::from_secs(10));
+            if moved.load(Ordering::Acquire) {
+                return;
+            }
             let how = qemu.ended().map_or("in an unknown way".to_owned(), |status| status.to_string());
-            guests.0.lock().expect("no panic under it").remove(&guest);
+            guests.running.lock().expect("no panic under it").remove(&guest);
             out.send(&Event::Gone { guest, how });
         });
         Ok(())
     }
 
+    /// Starts a second QEMU for a guest and gives it commands. Nobody listens to its ports until the migration has ended:
+    /// what the guest says meanwhile waits in them.
+    pub(super) fn start_target(&self, guest: usize, argv: &[String], commands: &[String]) -> io::Result<()> {
+        let target = Started::new(argv)?;
+        qemu::qmp(&target.ports.qmp, commands, QMP_LIMIT)?;
+        self.targets.lock().expect("no panic under it").insert(guest, target);
+        Ok(())
+    }
+
+    /// Keeps a guest's second QEMU if the guest has `moved` into it, else its first; kills the other one.
+    pub(super) fn end_migration(&self, guest: usize, moved: bool, out: &Outbox) -> io::Result<()> {
+        let target = self.targets.lock().expect("no panic under it").remove(&guest);
+        let target = target.ok_or_else(|| io::Error::other("no migration of this guest was begun"))?;
+        if !moved {
+            // Dropping it kills it.
+            return Ok(());
+        }
+        let source = self.running.lock().expect("no panic under it").remove(&guest);
+        let source = source.ok_or_else(|| io::Error::other("this guest is not running"))?;
+        source.moved.store(true, Ordering::Release);
+        source.qemu.kill();
+        source.qemu.wait(Duration::from_secs(10));
+        let decoder = source.reader.join().map_err(|_| io::Error::other("the reader of the guest's port failed"))?;
+        self.listen(guest, target, decoder, out)
+    }
+
     /// Kills a guest's QEMU; [`Event::Gone`] follows.
     pub(super) fn stop(&self, guest: usize) {
-        if let Some(guest) = self.0.lock().expect("no panic under it").get(&guest) {
+        if let Some(guest) = self.running.lock().expect("no panic under it").get(&guest) {
             guest.qemu.kill();
         }
     }
 
     /// Runs QMP commands.
     pub(super) fn qmp(&self, guest: usize, commands: &[String]) -> io::Result<String> {
-        let qmp = self.0.lock().expect("no panic under it").get(&guest).map(|g| Arc::clone(&g.qmp));
+        let qmp = self.running.lock().expect("no panic under it").get(&guest).map(|g| Arc::clone(&g.qmp));
         let qmp = qmp.ok_or_else(|| io::Error::other("this guest is not running"))?;
         let stream = qmp.lock().expect("no panic under it");
         qemu::qmp(&stream, commands, QMP_LIMIT)
@@ -91,7 +156,7 @@ impl Guests {
     /// Hands a frame on to its guest. A guest that is gone gets nothing: the lab hears of its end by itself.
     pub(super) fn forward(&self, frame: Frame) {
         let guest = usize::from(frame.party) - 1;
-        if let Some(guest) = self.0.lock().expect("no panic under it").get(&guest) {
+        if let Some(guest) = self.running.lock().expect("no panic under it").get(&guest) {
             let _ = guest.port.send(Frame { party: 0, ..frame }.encode());
         }
     }

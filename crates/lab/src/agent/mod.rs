@@ -97,6 +97,26 @@ pub enum Request {
         /// JSON, one command each.
         commands: Vec<String>,
     },
+    /// Start a second QEMU for a guest, which waits for the state of the first (host machine only).
+    StartTarget {
+        /// Exchange.
+        id: u32,
+        /// The guest's index.
+        guest: usize,
+        /// The second QEMU: program and arguments.
+        argv: Vec<String>,
+        /// JSON commands for it, one after the other.
+        commands: Vec<String>,
+    },
+    /// Keep one of a guest's two QEMUs and kill the other (host machine only).
+    EndMigration {
+        /// Exchange.
+        id: u32,
+        /// The guest's index.
+        guest: usize,
+        /// The guest runs in the second one now.
+        moved: bool,
+    },
     /// End the machine.
     PowerOff,
 }

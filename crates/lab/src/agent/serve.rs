@@ -119,6 +119,14 @@ impl Server {
                 (id, Ok(String::new()))
             }
             Request::Qmp { id, guest, commands } => return self.aside(id, move |guests| guests.qmp(guest, &commands)),
+            Request::StartTarget { id, guest, argv, commands } => {
+                return self
+                    .aside(id, move |guests| guests.start_target(guest, &argv, &commands).map(|()| String::new()));
+            }
+            Request::EndMigration { id, guest, moved } => {
+                let out = self.out.clone();
+                return self.aside(id, move |guests| guests.end_migration(guest, moved, &out).map(|()| String::new()));
+            }
             Request::PowerOff => return,
         };
         answer(&self.out, id, done);

@@ -22,6 +22,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("idle-hint", include_str!("../../experiments/idle-hint.toml")),
     ("jitter", include_str!("../../experiments/jitter.toml")),
     ("lifecycle", include_str!("../../experiments/lifecycle.toml")),
+    ("migration", include_str!("../../experiments/migration.toml")),
     ("mixed", include_str!("../../experiments/mixed.toml")),
     ("overcommit", include_str!("../../experiments/overcommit.toml")),
     ("overcommit-one", include_str!("../../experiments/overcommit-one.toml")),

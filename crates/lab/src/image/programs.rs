@@ -7,12 +7,13 @@ use crate::{
 };
 
 /// Program → package.
-const PACKAGES: [(&str, &str); 11] = [
+const PACKAGES: [(&str, &str); 12] = [
     ("bpftool", "bpftool"),
     ("cyclictest", "rt-tests"),
     ("dbench", "dbench"),
     ("fio", "fio"),
     ("hackbench", "rt-tests"),
+    ("kexec", "kexec-tools"),
     ("nice", "coreutils"),
     ("oslat", "rt-tests"),
     ("perf", "linux-perf"),

@@ -201,12 +201,22 @@ pub struct GuestSpec {
     /// More parameters for its kernel.
     #[serde(default)]
     pub cmdline: Vec<String>,
+    /// Another image than the lab's, a path in the host machine.
+    #[serde(default)]
+    pub initrd: Option<String>,
 }
 
 impl GuestSpec {
     /// A guest with shared memory of 384 MiB.
     pub fn new(name: impl Into<String>, vcpus: u32) -> Self {
-        Self { name: name.into(), vcpus, memory_mib: 384, memory: MemoryBackend::Shared, cmdline: Vec::new() }
+        Self {
+            name: name.into(),
+            vcpus,
+            memory_mib: 384,
+            memory: MemoryBackend::Shared,
+            cmdline: Vec::new(),
+            initrd: None,
+        }
     }
 }
 

@@ -59,7 +59,7 @@ pub fn guest(spec: &MachineSpec, kvm: bool, guest: &GuestSpec) -> Vec<String> {
         let object = format!("memory-backend-memfd,id=ram,size={}M,{backend}", guest.memory_mib);
         push(&mut args, &["-object", &object, "-machine", "memory-backend=ram"]);
     }
-    push(&mut args, &["-kernel", GUEST_KERNEL, "-initrd", GUEST_INITRD]);
+    push(&mut args, &["-kernel", GUEST_KERNEL, "-initrd", guest.initrd.as_deref().unwrap_or(GUEST_INITRD)]);
     let mut line = base_cmdline(spec.arch, spec.rt);
     line.extend(guest.cmdline.iter().cloned());
     push(&mut args, &["-append", &line.join(" ")]);

@@ -306,6 +306,47 @@ impl Machine {
         Ok(())
     }
 
+    /// Runs a shell line in a guest that makes it boot anew without its QEMU (a kexec), and waits until it is up again.
+    /// Commands that run in it meanwhile end without a word.
+    pub fn restart_guest_by(&self, guest: usize, line: &str) -> Result<()> {
+        self.known(guest)?;
+        let target = Target::Guest(guest);
+        self.link.excuse(target, true);
+        self.link.health(target, |h| h.starts = 0);
+        let _ends_with_the_kernel = self.start(target, Command::shell(line))?;
+        self.await_start(target)?;
+        self.link.excuse(target, false);
+        Ok(())
+    }
+
+    /// Starts a second QEMU for a guest, with the arguments of the first one, that waits for a migration, and gives it
+    /// commands. The migration itself is commanded by [`Self::qmp`]; from the moment at which the guest may run in the
+    /// second one until [`Self::end_migration`] nothing may be sent to it.
+    pub fn begin_migration(&self, guest: usize, commands: &[&str]) -> Result<()> {
+        self.known(guest)?;
+        let spec = self.guests.lock().expect("no panic under it")[guest].clone();
+        let mut argv = recipe::guest(&self.spec, self.kvm, &spec);
+        argv.extend(["-incoming", "defer"].map(str::to_owned));
+        let commands = commands.iter().map(|&c| c.to_owned()).collect();
+        // For a moment it is heard by nobody.
+        self.link.excuse(Target::Guest(guest), true);
+        self.link
+            .exchange(Target::Host, |id| Request::StartTarget { id, guest, argv, commands })?
+            .done("starting a guest's second QEMU", GUEST_BOOT)
+            .map(drop)
+    }
+
+    /// Ends a migration: the guest is where it was, or has `moved` into its second QEMU. The other one is killed. What
+    /// the guest said meanwhile comes now.
+    pub fn end_migration(&self, guest: usize, moved: bool) -> Result<()> {
+        self.known(guest)?;
+        self.link
+            .exchange(Target::Host, |id| Request::EndMigration { id, guest, moved })?
+            .done("the end of a migration", SHORT)?;
+        self.link.excuse(Target::Guest(guest), false);
+        Ok(())
+    }
+
     /// Pauses a guest's vCPUs (QMP `stop`).
     pub fn pause_guest(&self, guest: usize) -> Result<()> {
         self.known(guest)?;

@@ -89,6 +89,7 @@ fn guests(experiment: &Experiment) -> Vec<GuestSpec> {
         memory_mib: guest.memory_mib,
         memory: guest.memory,
         cmdline: guest.cmdline.clone(),
+        initrd: None,
     };
     experiment.guests.iter().map(spec).collect()
 }

@@ -1,7 +1,7 @@
 //! What the runner and the scenarios need of a booted machine: [`Machine`] in life, a fake in tests.
 
-use crate::Result;
 use crate::machine::{Command, CpuClock, GuestSpec, Machine, Outcome, Running, Target};
+use crate::{LabError, Result};
 
 /// A booted host machine with its guests.
 pub trait Rig {
@@ -31,12 +31,33 @@ pub trait Rig {
     fn pause_guest(&self, guest: usize) -> Result<()>;
     /// Lets a paused guest go on.
     fn resume_guest(&self, guest: usize) -> Result<()>;
+    /// Runs a shell line in a guest that makes it boot anew (a kexec), and waits until it is up again.
+    fn restart_guest_by(&self, _guest: usize, _line: &str) -> Result<()> {
+        Err(unable())
+    }
+    /// Gives commands to a guest's QEMU; the last answer (JSON).
+    fn qmp(&self, _guest: usize, _commands: &[&str]) -> Result<String> {
+        Err(unable())
+    }
+    /// Starts a second QEMU for a guest with the same arguments, which waits for a migration, and gives it `commands`.
+    fn begin_migration(&self, _guest: usize, _commands: &[&str]) -> Result<()> {
+        Err(unable())
+    }
+    /// Ends a migration: the guest is where it was, or has `moved`; the other QEMU is killed.
+    fn end_migration(&self, _guest: usize, _moved: bool) -> Result<()> {
+        Err(unable())
+    }
     /// Whether the host machine is emulated, not virtualized.
     fn emulated(&self) -> bool;
     /// CPU time of the emulator's vCPU threads until now.
     fn cpu_clock(&self) -> CpuClock;
     /// Ends guests and host machine.
     fn shutdown(self: Box<Self>) -> Result<()>;
+}
+
+/// For rigs without QEMUs.
+fn unable() -> LabError {
+    LabError::Invalid("this rig has no QEMU of a guest to talk to".into())
 }
 
 /// A command that runs in a machine.
@@ -77,6 +98,18 @@ impl Rig for Machine {
     }
     fn resume_guest(&self, guest: usize) -> Result<()> {
         Self::resume_guest(self, guest)
+    }
+    fn restart_guest_by(&self, guest: usize, line: &str) -> Result<()> {
+        Self::restart_guest_by(self, guest, line)
+    }
+    fn qmp(&self, guest: usize, commands: &[&str]) -> Result<String> {
+        Self::qmp(self, guest, commands)
+    }
+    fn begin_migration(&self, guest: usize, commands: &[&str]) -> Result<()> {
+        Self::begin_migration(self, guest, commands)
+    }
+    fn end_migration(&self, guest: usize, moved: bool) -> Result<()> {
+        Self::end_migration(self, guest, moved)
     }
     fn emulated(&self) -> bool {
         Self::emulated(self)

@@ -1,15 +1,19 @@
 //! The channel through everything that may happen to either side. In every case no host write may reach memory that the
 //! guest took back (`entrain-load memcheck` looks inside the guest), the other guest must stay served, and at the end
 //! nothing may be left loaded or pinned.
+//!
+//! `params`: `cases`, names of those to run; all where nothing is said.
 
 use std::thread::sleep;
 use std::time::Duration;
 
+use serde::Deserialize;
 use signal_hook::consts::{SIGINT, SIGKILL, SIGTERM};
 
 use super::product::{SETTLE, Service, await_served, guest_status, served, shell, unmet, wait_for};
 use super::{Context, Samples, Scenario};
 use crate::experiment::Better::{Higher, Lower};
+use crate::machine::recipe::{GUEST_INITRD, GUEST_KERNEL};
 use crate::machine::{Command, GuestSpec, Target};
 use crate::runner::Rig;
 use crate::{LabError, Result};
@@ -28,6 +32,13 @@ struct Stage<'a> {
     agent: Option<Service>,
 }
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    #[serde(default)]
+    cases: Vec<String>,
+}
+
 type Case = fn(&mut Stage<'_>) -> Result<()>;
 
 /// In the order in which they run; each begins and ends with both guests served.
@@ -44,7 +55,17 @@ const CASES: &[(&str, Case)] = &[
     ("guest_reset", guest_reset),
     ("guest_comes_and_goes", guest_comes_and_goes),
     ("guest_panics", guest_panics),
+    ("guest_kexecs", guest_kexecs),
 ];
+
+/// The image of a guest that carries its own kernel and image, for kexec.
+const KEXEC_IMAGE: &str = "/tmp/kexec.cpio";
+
+impl Params {
+    fn wants(&self, name: &str) -> bool {
+        self.cases.is_empty() || self.cases.iter().any(|case| case == name)
+    }
+}
 
 impl Scenario for Lifecycle {
     fn name(&self) -> &'static str {
@@ -55,6 +76,7 @@ impl Scenario for Lifecycle {
         let [subject, witness, ..] = context.guests[..] else {
             return Err(LabError::Invalid("lifecycle needs two guests".into()));
         };
+        let params: Params = context.params.clone().try_into().map_err(|error| unmet(format!("params: {error}")))?;
         let before = Left::look(rig)?;
         let mut stage = Stage { rig, subject, witness, daemon: None, agent: None };
         let witness_agent = Service::agent(rig, witness)?;
@@ -63,8 +85,9 @@ impl Scenario for Lifecycle {
         stage.daemon = Some(Service::daemon(rig, false)?);
         stage.agent = Some(Service::agent(rig, subject)?);
         let mut failed = 0;
-        for (number, (name, case)) in CASES.iter().enumerate() {
-            context.bar.announce(&format!("case {} of {}: {name}", number + 1, CASES.len()));
+        let cases: Vec<_> = CASES.iter().filter(|(name, _)| params.wants(name)).collect();
+        for (number, (name, case)) in cases.iter().enumerate() {
+            context.bar.announce(&format!("case {} of {}: {name}", number + 1, cases.len()));
             let outcome = stage.ready().and_then(|()| case(&mut stage)).and_then(|()| stage.ready());
             match outcome {
                 Ok(()) => {}
@@ -219,8 +242,37 @@ fn guest_panics(stage: &mut Stage<'_>) -> Result<()> {
     stage.rig.end_guest_by(guest, "echo c > /proc/sysrq-trigger")
 }
 
+/// One more guest starts, pairs, and jumps into a fresh kernel: no agent says goodbye, no VMM resets anything, and the new
+/// kernel uses the memory as it likes.
+fn guest_kexecs(stage: &mut Stage<'_>) -> Result<()> {
+    // A guest has no disk: the kernel that it jumps into lies in its image.
+    let pack = format!(
+        "mkdir -p /tmp/kexec/boot && cd /tmp/kexec && cp {GUEST_KERNEL} boot/kernel && cp {GUEST_INITRD} boot/initrd && \
+         (cat {GUEST_INITRD} && find boot | cpio -o -H newc) > {KEXEC_IMAGE} && rm -r /tmp/kexec"
+    );
+    shell(stage.rig, Target::Host, &pack)?;
+    let spec = GuestSpec { memory_mib: 640, initrd: Some(KEXEC_IMAGE.into()), ..GuestSpec::new("kexecs", 2) };
+    let guest = stage.rig.start_guest(&spec)?;
+    shell(stage.rig, Target::Host, &format!("rm {KEXEC_IMAGE}"))?;
+    let _agent = Service::agent(stage.rig, guest)?;
+    await_served(stage.rig, guest)?;
+    // By the old system call, which Debian's kernels have on every architecture, and without a digest of the segments,
+    // which takes the emulator longer than the boot. The tool refuses a device tree with a seed for KASLR that the kernel
+    // has not wiped, which it does not under nokaslr.
+    let load = "if [ -e /sys/firmware/fdt ]; then sed s/kaslr-seed/kaslr-used/ /sys/firmware/fdt > /tmp/fdt; fdt=--dtb=/tmp/fdt; fi; \
+                kexec -c -i -l /boot/kernel $fdt --initrd=/boot/initrd --reuse-cmdline && rm /boot/kernel /boot/initrd";
+    shell(stage.rig, Target::Guest(guest), load)?;
+    stage.rig.restart_guest_by(guest, "kexec -e")?;
+    memory_is_sound(stage.rig, guest)?;
+    let agent = Service::agent(stage.rig, guest)?;
+    await_served(stage.rig, guest)?;
+    agent.end(SIGTERM)?;
+    memory_is_sound(stage.rig, guest)?;
+    stage.rig.stop_guest(guest)
+}
+
 /// Fills the guest's free memory with patterns for some seconds and looks whether they change.
-fn memory_is_sound(rig: &dyn Rig, guest: usize) -> Result<()> {
+pub(super) fn memory_is_sound(rig: &dyn Rig, guest: usize) -> Result<()> {
     let line = "entrain-load memcheck --json --seconds 4";
     let found = corruptions(&shell(rig, Target::Guest(guest), line)?)?;
     if found > 0.0 {
@@ -230,7 +282,7 @@ fn memory_is_sound(rig: &dyn Rig, guest: usize) -> Result<()> {
     }
 }
 
-fn corruptions(output: &str) -> Result<f64> {
+pub(super) fn corruptions(output: &str) -> Result<f64> {
     output
         .lines()
         .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())

@@ -14,6 +14,7 @@ mod channel;
 mod crowd;
 mod frequency;
 mod lifecycle;
+mod migration;
 mod placement;
 mod product;
 mod status;
@@ -29,6 +30,7 @@ static SCENARIOS: &[&dyn Scenario] = &[
     &crowd::Crowd,
     &frequency::Frequency,
     &lifecycle::Lifecycle,
+    &migration::Migration,
     &placement::Placement,
     &steps::Steps,
     &watched::Watched,
