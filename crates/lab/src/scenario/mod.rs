@@ -12,10 +12,15 @@ mod beside;
 mod boots;
 mod channel;
 mod crowd;
+mod drain;
 mod frequency;
+mod hotplug;
+mod isolated;
 mod lifecycle;
+mod patience;
 mod placement;
 mod product;
+mod quiet;
 mod status;
 mod steps;
 mod trace;
@@ -27,9 +32,15 @@ static SCENARIOS: &[&dyn Scenario] = &[
     &boots::Boots,
     &channel::Channel,
     &crowd::Crowd,
+    &drain::Drain,
+    &drain::Drained,
     &frequency::Frequency,
+    &hotplug::Hotplug,
     &lifecycle::Lifecycle,
+    &patience::Patience,
     &placement::Placement,
+    &quiet::Attribution,
+    &quiet::Quiet,
     &steps::Steps,
     &watched::Watched,
     &yields::Yields,
