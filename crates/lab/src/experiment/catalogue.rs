@@ -31,6 +31,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("placement", include_str!("../../experiments/placement.toml")),
     ("quiet", include_str!("../../experiments/quiet.toml")),
     ("rogue", include_str!("../../experiments/rogue.toml")),
+    ("rt-guest", include_str!("../../experiments/rt-guest.toml")),
     ("smoke", include_str!("../../experiments/smoke.toml")),
     ("undercommit", include_str!("../../experiments/undercommit.toml")),
     ("vcpud", include_str!("../../experiments/vcpud.toml")),

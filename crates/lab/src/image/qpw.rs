@@ -22,6 +22,8 @@ const TOOLS: [&str; 9] = ["gcc-14", "binutils", "make", "dash", "coreutils", "ma
 /// names that their scripts would have made (`awk`) are made here.
 const SCRIPT: &str = r#"
 set -e
+# chroot lies where an unprivileged user's PATH does not lead.
+PATH=$PATH:/usr/sbin:/sbin
 root=$1 tree=$2 out=$3 entrain=$4 release=$5
 mount -t tmpfs tmpfs "$root"
 cd "$root"

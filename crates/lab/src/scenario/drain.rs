@@ -9,7 +9,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::isolated::{Hold, REPORT, Unthrottled, held, number, tool};
+use super::isolated::{Hold, REPORT, Unthrottled, number, tool};
 use super::product::{shell, unmet};
 use super::{Context, Samples, Scenario};
 use crate::experiment::Better::{Higher, Lower};
@@ -59,7 +59,7 @@ fn timed(rig: &dyn Rig, context: &Context, arguments: &[&str], hot: bool, sample
         load_hot(rig, samples)?;
     }
     let printed = tool(rig, arguments, Duration::from_secs_f64(context.seconds + PATIENCE));
-    let outlived = held(rig)?;
+    let outlived = hold.lives(rig)?;
     hold.stop()?;
     let took = printed?.figure("took", "ms").map_err(|error| unmet(error.to_string()))?;
     let share = took / context.seconds / 10.0;
@@ -112,7 +112,7 @@ fn looked(rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()>
     tool(rig, &["drain", "drop-caches"], limit)?;
     tool(rig, &["drain", "slab-shrink", "--of", CACHE], limit)?;
     let after = (pages()?, objects()?);
-    let spins = held(rig)?;
+    let spins = hold.lives(rig)?;
     hold.stop()?;
     samples.push("plain_before", "pages", Lower, before.0.0);
     samples.push("plain_after", "pages", Higher, after.0.0);

@@ -23,15 +23,20 @@ pub(super) fn number(params: &toml::Table, name: &str, default: i64) -> i64 {
 /// A task that holds a CPU; ends when it is stopped, or by itself.
 pub(super) struct Hold {
     service: Service,
+    /// Where its process number is kept.
+    pid: String,
 }
 
 impl Hold {
     /// Starts one that lives for `seconds`; `options` are those of `entrain-load isolated hold`.
     pub(super) fn start(rig: &dyn Rig, cpu: i64, seconds: f64, options: &[&str]) -> Result<Self> {
-        let (cpu, seconds) = (cpu.to_string(), format!("{}", seconds.ceil()));
-        let fixed = ["entrain-load", "isolated", "hold", "--cpu", &cpu, "--seconds", &seconds];
-        let service = Service::start(rig, Target::Host, fixed.into_iter().chain(options.iter().copied()))?;
-        Ok(Self { service })
+        let pid = format!("/run/entrain-hold.{cpu}");
+        let line = format!(
+            "echo $$ >{pid}; exec entrain-load isolated hold --cpu {cpu} --seconds {} {}",
+            seconds.ceil(),
+            options.join(" ")
+        );
+        Ok(Self { service: Service::start(rig, Target::Host, ["sh", "-c", &line])?, pid })
     }
 
     /// Starts a real-time task, and waits until it has filled the caches of its CPU.
@@ -43,16 +48,15 @@ impl Hold {
         Ok(this)
     }
 
+    /// Whether it lives.
+    pub(super) fn lives(&self, rig: &dyn Rig) -> Result<bool> {
+        Ok(rig.run(Target::Host, Command::shell(&format!("kill -0 $(cat {}) 2>/dev/null", self.pid)))?.ok())
+    }
+
     /// Ends it, if it still lives.
     pub(super) fn stop(self) -> Result<()> {
         self.service.stop()
     }
-}
-
-/// Whether a real-time task that holds a CPU lives.
-pub(super) fn held(rig: &dyn Rig) -> Result<bool> {
-    // The brackets keep the line from finding itself.
-    Ok(rig.run(Target::Host, Command::shell("pgrep -f '[i]solated hold.*--fifo' >/dev/null"))?.ok())
 }
 
 /// Real-time tasks may take all of their CPU, for as long as this lives. Else the kernel gives ordinary tasks a share of it
@@ -103,6 +107,8 @@ pub(super) struct Row {
     pub(super) kind: String,
     pub(super) cause: String,
     pub(super) sender: String,
+    /// What would help.
+    pub(super) remedy: Option<String>,
     pub(super) count: u64,
 }
 
@@ -123,7 +129,16 @@ const SAID: &str = "/run/entrain-watch.txt";
 impl Watch {
     /// Watches these CPUs from now on.
     pub(super) fn start(rig: &dyn Rig, cpus: &str) -> Result<Self> {
-        let line = format!("exec entrain isolate watch --cpus {cpus} --seconds 3600 --json >{SEEN} 2>{SAID}");
+        Self::with(rig, &format!("--cpus {cpus}"))
+    }
+
+    /// Watches the CPU of a pinned thread, for which all other tasks are interruptions.
+    pub(super) fn of_thread(rig: &dyn Rig, thread: u32) -> Result<Self> {
+        Self::with(rig, &format!("--pid {thread}"))
+    }
+
+    fn with(rig: &dyn Rig, whom: &str) -> Result<Self> {
+        let line = format!("exec entrain isolate watch {whom} --seconds 3600 --json >{SEEN} 2>{SAID}");
         shell(rig, Target::Host, &format!("rm -f {SEEN} {SAID}"))?;
         let service = Service::start(rig, Target::Host, ["sh", "-c", &line])?;
         let ready = format!("grep -q '^watching' {SAID}");

@@ -21,6 +21,7 @@ mod patience;
 mod placement;
 mod product;
 mod quiet;
+mod rt_guest;
 mod status;
 mod steps;
 mod trace;
@@ -41,6 +42,7 @@ static SCENARIOS: &[&dyn Scenario] = &[
     &placement::Placement,
     &quiet::Attribution,
     &quiet::Quiet,
+    &rt_guest::RtGuest,
     &steps::Steps,
     &watched::Watched,
     &yields::Yields,

@@ -20,7 +20,9 @@ use crate::runner::Rig;
 pub(super) struct Patience;
 
 /// Grace periods without end.
-const CHURN: &str = "d=/sys/fs/cgroup/entrain-churn-$$; while mkdir $d && rmdir $d; do :; done";
+pub(super) const CHURN: &str = "d=/sys/fs/cgroup/entrain-churn-$$; while mkdir $d && rmdir $d; do :; done";
+/// What that loop was at when it was ended.
+pub(super) const CHURNED: &str = "rmdir /sys/fs/cgroup/entrain-churn-* 2>/dev/null; true";
 /// Until everything runs.
 const BEFORE: Duration = Duration::from_secs(1);
 
@@ -42,8 +44,7 @@ impl Scenario for Patience {
         let minutes = begun.elapsed().as_secs_f64() / 60.0;
         churn.stop()?;
         holds.into_iter().try_for_each(Hold::stop)?;
-        // What the loop was at when it was ended.
-        shell(rig, Target::Host, "rmdir /sys/fs/cgroup/entrain-churn-* 2>/dev/null; true")?;
+        shell(rig, Target::Host, CHURNED)?;
         let rcuc = count(&rows, |row| row.kind == "kthread" && row.cause.starts_with("rcuc/"));
         samples.push("rcuc", "1/min", Lower, rcuc / minutes);
         samples.push("ticks", "1/min", Higher, count(&rows, |row| row.kind == "timer") / minutes);

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     fn row(kind: &str, cause: &str, sender: &str, count: u64) -> Row {
-        Row { kind: kind.into(), cause: cause.into(), sender: sender.into(), count }
+        Row { kind: kind.into(), cause: cause.into(), sender: sender.into(), remedy: None, count }
     }
 
     #[test]
