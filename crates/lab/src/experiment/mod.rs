@@ -109,7 +109,7 @@ pub struct HostMachine {
     pub rt: bool,
     /// CPUs whose frequency can be scaled, emulated, as `chromebook:big,little`.
     pub frequency: Option<Spanned<String>>,
-    /// Whether guests run in it, the experiment's or a scenario's; without any, KVM need not be able to nest.
+    /// Whether guests run in it, the experiment's or a scenario's; without any, `--accel kvm` takes a KVM that can't nest.
     #[serde(default = "yes")]
     pub nested: bool,
     /// Whether it has the livepatch module of `entrain isolate qpw` (x86_64, with `rt`).

@@ -11,7 +11,9 @@ use crate::{
 pub(super) fn use_kvm(spec: &MachineSpec) -> Result<bool> {
     match spec.accel {
         Accel::Tcg => Ok(false),
-        Accel::Auto => Ok(kvm_works(spec.arch, spec.nested).is_ok()),
+        // Also where nothing nests: a KVM that can't do it may be a poor one. Seen: one inside a VM that stops at the first
+        // BMI2 instruction ("KVM internal error"), and the machine then hangs without a word.
+        Accel::Auto => Ok(kvm_works(spec.arch, true).is_ok()),
         Accel::Kvm => kvm_works(spec.arch, spec.nested).map(|()| true).map_err(|why| LabError::Missing {
             what: format!("KVM cannot carry the host machine: {why}"),
             advice: "use --accel tcg (or auto)".into(),

@@ -143,7 +143,7 @@ pub struct MachineSpec {
     pub memory_mib: u32,
     /// CPUs whose frequency can be scaled, emulated; aarch64 only.
     pub frequency: Option<Frequency>,
-    /// Whether guests run in it. Without them KVM of this computer will do for it, nested or not.
+    /// Whether guests run in it. Without them [`Accel::Kvm`] takes a KVM that can't nest, too.
     pub nested: bool,
     /// The livepatch module of `entrain isolate qpw`, built for its kernel, lies where `qpw load` looks for it.
     pub qpw: bool,
