@@ -123,6 +123,8 @@ pub(super) struct Watch {
     service: Service,
 }
 
+/// Its programs are many, and their verification takes an emulated CPU long.
+const UP: Duration = Duration::from_secs(120);
 const SEEN: &str = "/run/entrain-watch.json";
 const SAID: &str = "/run/entrain-watch.txt";
 
@@ -142,9 +144,8 @@ impl Watch {
         shell(rig, Target::Host, &format!("rm -f {SEEN} {SAID}"))?;
         let service = Service::start(rig, Target::Host, ["sh", "-c", &line])?;
         let ready = format!("grep -q '^watching' {SAID}");
-        let up = wait_for("'entrain isolate watch' watches", SETTLE, || {
-            Ok(rig.run(Target::Host, Command::shell(&ready))?.ok())
-        });
+        let up =
+            wait_for("'entrain isolate watch' watches", UP, || Ok(rig.run(Target::Host, Command::shell(&ready))?.ok()));
         match up {
             Ok(_) => Ok(Self { service }),
             Err(late) => {

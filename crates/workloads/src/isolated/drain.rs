@@ -41,7 +41,7 @@ enum Operation {
     Mbind,
     /// Drop the cached pages of a block device (ioctl BLKFLSBUF), 1 MiB of which was read
     Blkflsbuf,
-    /// Reclaim 64 KiB (memory.reclaim of the root cgroup)
+    /// Reclaim more than there is (memory.reclaim of the root cgroup): caches are drained before it gives up
     Reclaim,
     /// Shrink a slab cache
     SlabShrink,
@@ -82,7 +82,7 @@ fn once(args: &Args) -> Result<u64> {
         Operation::DropCaches => write("/proc/sys/vm/drop_caches", "1"),
         Operation::Mbind => mbind(),
         Operation::Blkflsbuf => flush_device(&of()?),
-        Operation::Reclaim => write("/sys/fs/cgroup/memory.reclaim", "64K"),
+        Operation::Reclaim => write("/sys/fs/cgroup/memory.reclaim", "512M"),
         Operation::SlabShrink => write(&format!("/sys/kernel/slab/{}/shrink", of()?), "1"),
         Operation::ModuleUnload => unload(&of()?),
         Operation::StatRefresh => write("/proc/sys/vm/stat_refresh", "1"),
