@@ -6,6 +6,7 @@ mod cpu;
 mod critical;
 mod frames;
 mod inference;
+mod isolated;
 mod lock;
 mod memcheck;
 mod output;
@@ -48,6 +49,7 @@ enum Load {
     Vms(vms::Args),
     Run(programs::Args),
     Probe(snapshot::Args),
+    Isolated(isolated::Args),
 }
 
 fn main() -> ExitCode {
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
         Load::Vms(args) => vms::run(&args),
         Load::Run(args) => programs::run(&args),
         Load::Probe(args) => snapshot::run(&args),
+        Load::Isolated(args) => isolated::run(&args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("entrain-load: {error:#}");

@@ -83,6 +83,15 @@ pub enum Reason {
     Signal,
 }
 
+/// Page numbers that `entrain-load isolated hold` writes to its report.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Plain anonymous pages, touched a moment ago.
+    pub plain: Vec<u64>,
+    /// The same of locked memory.
+    pub locked: Vec<u64>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -58,7 +58,7 @@ fn all() -> Vec<Check> {
         };
         checks.push(Check { name, result: images(arch), needed: false });
     }
-    let kvm = Arch::native().map_or(Err("unknown architecture".into()), accel::kvm_works);
+    let kvm = Arch::native().map_or(Err("unknown architecture".into()), |arch| accel::kvm_works(arch, true));
     let kvm = kvm.map(|()| "works, with nesting: the fastest way for this architecture".into());
     checks.push(Check {
         name: "KVM",

@@ -109,6 +109,15 @@ pub struct HostMachine {
     pub rt: bool,
     /// CPUs whose frequency can be scaled, emulated, as `chromebook:big,little`.
     pub frequency: Option<Spanned<String>>,
+    /// Whether guests run in it, the experiment's or a scenario's; without any, `--accel kvm` takes a KVM that can't nest.
+    #[serde(default = "yes")]
+    pub nested: bool,
+    /// Whether it has the livepatch module of `entrain isolate qpw` (x86_64, with `rt`).
+    #[serde(default)]
+    pub qpw: bool,
+    /// Kernel modules that lie in its image, in `/usr/lib/entrain/extra`, and are not loaded.
+    #[serde(default)]
+    pub modules: Vec<String>,
     /// Further kernel parameters.
     #[serde(default)]
     pub cmdline: Vec<String>,
@@ -265,6 +274,10 @@ pub struct Arm {
     /// Left out of quick runs, unless it is asked for by name.
     #[serde(default)]
     pub full_only: bool,
+    /// Parameters for the host machine's kernel that this arm has beside the machine's own. Arms that differ in them are
+    /// measured in boots of their own, which are paired with one another.
+    #[serde(default)]
+    pub cmdline: Vec<String>,
     /// Its set-up in order; undone in the opposite order.
     #[serde(default, rename = "step")]
     pub steps: Vec<Step>,
@@ -396,6 +409,10 @@ impl Load {
 /// Whether `name` is in a list in which nothing means everything.
 fn holds(list: &[Spanned<String>], name: &str) -> bool {
     list.is_empty() || list.iter().any(|one| one.as_ref() == name)
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn both() -> Vec<Arch> {

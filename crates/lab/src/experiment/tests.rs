@@ -82,7 +82,7 @@ fn a_check_that_cannot_fail_or_be_answered_is_refused() {
 #[test]
 fn an_unknown_name_lists_the_known_ones() {
     let text = load("overcomit").unwrap_err().to_string();
-    assert!(text.contains("overcommit, overcommit-one, placement"), "{text}");
+    assert!(text.contains("overcommit, overcommit-one, patience"), "{text}");
     let text = load("./no/such.toml").unwrap_err().to_string();
     assert!(text.starts_with("./no/such.toml: "), "{text}");
 }

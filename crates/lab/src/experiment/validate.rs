@@ -81,6 +81,12 @@ impl Validate<'_> {
                 return self.wrong(text.span(), "frequencies are only emulated on aarch64: arch = [\"aarch64\"]");
             }
         }
+        if !e.machine.nested && !e.guests.is_empty() {
+            return self.wrong(e.guests[0].name.span(), "a machine with nested = false has no guests");
+        }
+        if e.machine.qpw && !(e.machine.rt && e.arch == [Arch::X86_64]) {
+            return self.wrong(top, "qpw is for PREEMPT_RT on x86_64: rt = true and arch = [\"x86_64\"]");
+        }
         for guest in &e.guests {
             if guest.vcpus == 0 || guest.vcpus > 64 || guest.memory_mib < 128 {
                 return self.wrong(guest.name.span(), "a guest needs 1 to 64 vcpus and a memory_mib of at least 128");

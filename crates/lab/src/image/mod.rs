@@ -26,12 +26,16 @@ pub mod modules;
 pub mod own;
 pub mod own_kernel;
 mod programs;
+mod qpw;
 
 const INIT: &str = include_str!("init.sh");
 /// Images that were wanted within this time are probably wanted again; of the others [`KEPT`] stay.
 const YOUNG: Duration = Duration::from_secs(3600);
 /// Images kept for the next run.
 const KEPT: usize = 4;
+
+/// Where a host machine keeps the modules that it does not load by itself.
+const EXTRA_MODULES: &str = "usr/lib/entrain/extra";
 
 /// What a host machine boots.
 #[derive(Clone, Debug)]
@@ -56,6 +60,10 @@ struct Parts {
     base: PathBuf,
     wanted: Vec<Wanted>,
     own: Vec<(&'static str, PathBuf)>,
+    /// Kernel modules that lie there unloaded.
+    extra: Vec<String>,
+    /// The built livepatch module of `entrain isolate qpw`.
+    qpw: Option<PathBuf>,
     /// What makes a host machine's CPUs as slow as their emulated frequency; None where they have none.
     emulation: Option<(&'static str, PathBuf)>,
 }
@@ -79,7 +87,27 @@ pub fn prepare(cache: &Cache, spec: &MachineSpec, progress: &dyn Progress) -> Re
         _ => String::new(),
     };
     let emulation = spec.frequency.as_ref().map(|_| own::emulation(spec.arch)).transpose()?;
-    let parts = Parts { arch: spec.arch, own: own::programs(spec.arch)?, kernel, stamp, base, wanted, emulation };
+    let qpw = match (spec.qpw, &spec.kernel) {
+        (false, _) => None,
+        (true, None) => Some(qpw::module(cache, &archive, spec.arch, &kernel.release, progress)?),
+        (true, Some(_)) => {
+            return Err(LabError::Missing {
+                what: "the module of 'entrain isolate qpw' is built for the archive's kernels only".into(),
+                advice: "leave --kernel out".into(),
+            });
+        }
+    };
+    let parts = Parts {
+        arch: spec.arch,
+        own: own::programs(spec.arch)?,
+        kernel,
+        stamp,
+        base,
+        wanted,
+        extra: spec.extra_modules.clone(),
+        qpw,
+        emulation,
+    };
     let key = format!("{}-{}", spec.arch, parts.digest()?);
     let (folder, hold) = cache.held("images", &key, |dir| {
         progress.step(&format!("building the images of host machine and guests ({})", spec.arch));
@@ -99,6 +127,10 @@ impl Parts {
         let mut files = vec![self.kernel.image.clone(), self.kernel.config.clone(), self.base.join(".packages")];
         files.extend(self.kernel.modules.as_ref().map(|m| m.join("modules.builtin")).filter(|p| p.exists()));
         files.extend(self.own.iter().chain(&self.emulation).map(|(_, path)| path.clone()));
+        files.extend(self.qpw.clone());
+        for name in &self.extra {
+            hasher.write(name.as_bytes());
+        }
         for wanted in &self.wanted {
             hasher.write(wanted.program.as_bytes());
             files.push(wanted.tree.join(".packages"));
@@ -121,10 +153,22 @@ impl Parts {
             Arch::Aarch64 => &[],
             Arch::X86_64 => &["kvm_amd", "kvm_intel"],
         };
+        let extra: Vec<&str> = self.extra.iter().map(String::as_str).collect();
+        let extra = match &self.kernel.modules {
+            Some(folder) => modules::resolve(folder, &extra, scratch.path())?,
+            None => Vec::new(),
+        };
         self.write(&dir.join("host.cpio"), scratch.path(), host_modules, |w, programs| {
             let bare = |path: &'static str| path.trim_start_matches('/');
             w.copy(bare(recipe::GUEST_KERNEL), 0o644, &kernel)?;
             w.copy(bare(recipe::GUEST_INITRD), 0o644, &guest)?;
+            for module in &extra {
+                let name = module.file_name().unwrap_or_default().to_string_lossy();
+                w.copy(&format!("{EXTRA_MODULES}/{name}"), 0o644, module)?;
+            }
+            if let Some(module) = &self.qpw {
+                w.copy(&format!("var/lib/entrain/qpw/{}/entrain_qpw.ko", self.kernel.release), 0o644, module)?;
+            }
             if let Some((name, from)) = &self.emulation {
                 w.copy(&format!("usr/bin/{name}"), 0o755, from)?;
             }

@@ -19,7 +19,8 @@ pub fn emulation(arch: Arch) -> Result<(&'static str, PathBuf)> {
     Ok((EMULATION, program(arch, EMULATION)?))
 }
 
-fn program(arch: Arch, name: &str) -> Result<PathBuf> {
+/// Finds one of them.
+pub(super) fn program(arch: Arch, name: &str) -> Result<PathBuf> {
     let exe = std::env::current_exe().and_then(|p| p.canonicalize()).map_err(|e| LabError::io("/proc/self/exe", e))?;
     let profile = exe.parent().and_then(Path::file_name).unwrap_or_default();
     let folder = exe.parent().unwrap_or(Path::new("/"));

@@ -143,6 +143,12 @@ pub struct MachineSpec {
     pub memory_mib: u32,
     /// CPUs whose frequency can be scaled, emulated; aarch64 only.
     pub frequency: Option<Frequency>,
+    /// Whether guests run in it. Without them [`Accel::Kvm`] takes a KVM that can't nest, too.
+    pub nested: bool,
+    /// The livepatch module of `entrain isolate qpw`, built for its kernel, lies where `qpw load` looks for it.
+    pub qpw: bool,
+    /// Modules of its kernel that lie in `/usr/lib/entrain/extra`, not loaded.
+    pub extra_modules: Vec<String>,
     /// More parameters for the host machine's kernel.
     pub cmdline: Vec<String>,
     /// Debian programs wanted in host machine and guests: `dbench`, `hackbench`, ….
@@ -165,6 +171,9 @@ impl Default for MachineSpec {
             pcpus: 2,
             memory_mib: 4096,
             frequency: None,
+            nested: true,
+            qpw: false,
+            extra_modules: Vec::new(),
             cmdline: Vec::new(),
             programs: Vec::new(),
             guests: Vec::new(),

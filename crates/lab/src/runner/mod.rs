@@ -55,6 +55,7 @@ pub fn run(experiment: &Experiment, choice: &Choice, spec: &MachineSpec, boot: &
         gathered,
         patience,
         boots: 0,
+        pair: None,
         longest: Longest::default(),
         to_come: 0,
     };
@@ -76,6 +77,9 @@ pub fn machine(experiment: &Experiment, choice: &Choice) -> MachineSpec {
         memory_mib: host.memory_mib,
         // Checked when the file was read.
         frequency: host.frequency.as_ref().and_then(|text| text.as_ref().parse().ok()),
+        nested: host.nested,
+        qpw: host.qpw,
+        extra_modules: host.modules.clone(),
         cmdline: host.cmdline.clone(),
         programs: host.programs.clone(),
         ..MachineSpec::default()
@@ -112,6 +116,8 @@ struct Run<'a> {
     patience: Patience,
     /// Boots of a machine begun so far, lost ones too; numbers the samples.
     boots: u32,
+    /// Where arms need boots of their own: the number by which the samples of those boots are paired.
+    pair: Option<u32>,
     longest: Longest,
     /// Sessions of the first boot that are still to be made.
     to_come: u32,
@@ -128,6 +134,7 @@ impl<'a> Run<'a> {
     fn all(&mut self, spec: &MachineSpec) {
         for boot in 0..self.sizes.boots {
             let sessions = plan::sessions(self.experiment, self.choice, &self.sizes, boot);
+            self.pair = plan::differ(self.experiment, self.choice).then_some(boot + 1);
             for (number, session) in sessions.iter().enumerate() {
                 // The first boot is made whole: what is cut are repetitions, never loads.
                 self.to_come = if boot == 0 { (sessions.len() - 1 - number) as u32 } else { 0 };
@@ -194,7 +201,8 @@ impl<'a> Run<'a> {
         let begun = Instant::now();
         self.bar.set(&format!("boot {}: starting the host machine", self.boots));
         // A boot that fails without a fault (a missing program, a broken image) would fail again.
-        let host = MachineSpec { guests: Vec::new(), ..spec.clone() };
+        let cmdline = [&spec.cmdline, session.cmdline].concat();
+        let host = MachineSpec { guests: Vec::new(), cmdline, ..spec.clone() };
         let rig = (self.boot)(&host, self.bar).map_err(|error| match error {
             LabError::Remote { .. } => Stop::Lost(error),
             LabError::Invalid(_) => Stop::Fatal(error),
@@ -325,7 +333,7 @@ impl<'a> Run<'a> {
             let taken = sample::take(rig, load, &spots, &probes, &context, &mut self.patience)
                 .and_then(|taken| standing.check().map(|()| taken));
             match taken {
-                Ok(taken) => self.gathered.keep(self.boots, round, arm, &label, taken),
+                Ok(taken) => self.gathered.keep(self.pair.unwrap_or(self.boots), round, arm, &label, taken),
                 Err(stop) => self.noted(stop, at, visit)?,
             }
             self.bar.advance(bar::sample(seconds + load.warmup));

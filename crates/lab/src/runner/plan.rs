@@ -29,6 +29,8 @@ pub(super) struct Visit<'a> {
 /// What one boot of the host machine is to measure.
 #[derive(Debug, Clone)]
 pub(super) struct Session<'a> {
+    /// Kernel parameters that the arms of this session have beside the machine's own.
+    pub(super) cmdline: &'a [String],
     /// Visits by round; within a round every arm comes once.
     pub(super) rounds: Vec<Vec<Visit<'a>>>,
 }
@@ -67,7 +69,8 @@ impl Sizes {
 
 /// The sessions of one boot number: one, or several with some of the loads each where a boot must be short.
 ///
-/// All arms of a load are measured in the same session, so that they can be paired. The order of the visits is rotated
+/// All arms of a load are measured in the same session, so that they can be paired; arms with other kernel parameters
+/// need a boot of their own. The order of the visits is rotated
 /// by one from round to round and from boot to boot, so that no arm always comes first, or after the same one.
 pub(super) fn sessions<'a>(experiment: &'a Experiment, choice: &Choice, sizes: &Sizes, boot: u32) -> Vec<Session<'a>> {
     let loads: Vec<&Load> = experiment.loads.iter().filter(|load| !(choice.quick && load.full_only)).collect();
@@ -76,12 +79,29 @@ pub(super) fn sessions<'a>(experiment: &'a Experiment, choice: &Choice, sizes: &
         Arch::X86_64 => experiment.loads_per_boot.x86_64,
     };
     let chunk = chunk.map_or(loads.len(), |n| n as usize).max(1);
-    loads
-        .chunks(chunk)
-        .map(|loads| Session {
-            rounds: (0..sizes.rounds).map(|r| visits(experiment, choice, loads, boot * sizes.rounds + r)).collect(),
-        })
-        .collect()
+    let mut cmdlines: Vec<&[String]> = Vec::new();
+    for arm in arms(experiment, choice) {
+        if !cmdlines.contains(&arm.cmdline.as_slice()) {
+            cmdlines.push(&arm.cmdline);
+        }
+    }
+    let turn = boot as usize % cmdlines.len().max(1);
+    cmdlines.rotate_left(turn);
+    let rounds = |loads: &[&'a Load], cmdline: &[String]| -> Vec<Vec<Visit<'a>>> {
+        let here = |visit: &Visit| visit.arm.cmdline == cmdline;
+        let round = |turn| visits(experiment, choice, loads, turn).into_iter().filter(here).collect();
+        (0..sizes.rounds).map(|r| round(boot * sizes.rounds + r)).collect()
+    };
+    let session = |loads, cmdline| Session { cmdline, rounds: rounds(loads, cmdline) };
+    let sessions = loads.chunks(chunk).flat_map(|loads| cmdlines.iter().map(move |cmdline| session(loads, *cmdline)));
+    // A load that is measured under some of the arms only leaves a group without any.
+    sessions.filter(|session| session.rounds.iter().any(|round| !round.is_empty())).collect()
+}
+
+/// Whether arms differ in their kernel parameters, so that one boot can't hold them all.
+pub(super) fn differ(experiment: &Experiment, choice: &Choice) -> bool {
+    let arms = arms(experiment, choice);
+    arms.iter().any(|arm| arm.cmdline != arms[0].cmdline)
 }
 
 fn visits<'a>(experiment: &'a Experiment, choice: &Choice, loads: &[&'a Load], turn: u32) -> Vec<Visit<'a>> {

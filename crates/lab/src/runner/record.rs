@@ -11,7 +11,8 @@ use crate::experiment::Better;
 /// One figure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// Number of the boot it is from, lost boots counted, from 1. Figures are paired within a boot.
+    /// Number of the boot it is from, lost boots counted, from 1. Figures are paired within a boot. Where arms need boots of
+    /// their own, those of one turn have the same number.
     pub boot: u32,
     /// The arm.
     pub arm: String,

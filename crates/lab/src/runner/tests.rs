@@ -22,6 +22,8 @@ struct World {
     background: Vec<String>,
     /// Every command line, with where it ran.
     log: Vec<String>,
+    /// Kernel parameters of every boot.
+    cmdlines: Vec<String>,
     /// Boots made, and those that end in a fault when their n-th load starts.
     boots: u32,
     faults: BTreeMap<u32, u32>,
@@ -228,6 +230,7 @@ fn run_choice(text: &str, world: World, choice: Choice) -> (Report, Rc<RefCell<W
         let mut w = world.borrow_mut();
         assert!(spec.guests.is_empty(), "guests are started one by one");
         w.boots += 1;
+        w.cmdlines.push(spec.cmdline.join(" "));
         w.guests = 0;
         w.loads = 0;
         w.offline.clear();
@@ -243,6 +246,16 @@ fn run_choice(text: &str, world: World, choice: Choice) -> (Report, Rc<RefCell<W
 
 fn values(report: &Report, arm: &str, load: &str) -> Vec<f64> {
     report.samples.iter().filter(|s| s.arm == arm && s.load == load).map(|s| s.value).collect()
+}
+
+#[test]
+fn arms_with_kernel_parameters_have_boots_of_their_own_and_are_paired() {
+    let text = FILE.replace("name = \"off\"\n", "name = \"off\"\ncmdline = [\"patience=1\"]\n");
+    let (report, world) = run_file(&text, World::default());
+    assert!(report.ok(), "{report:#?}");
+    assert_eq!(world.borrow().cmdlines, ["", "patience=1", "patience=1", "", "", "patience=1"]);
+    let row = report.summary.iter().find(|row| row.arm == "off").unwrap();
+    assert_eq!((row.n, row.ratio_to_stock.unwrap().pairs), (3, 3));
 }
 
 #[test]

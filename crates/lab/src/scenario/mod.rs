@@ -12,11 +12,17 @@ mod beside;
 mod boots;
 mod channel;
 mod crowd;
+mod drain;
 mod frequency;
+mod hotplug;
+mod isolated;
 mod lifecycle;
 mod migration;
+mod patience;
 mod placement;
 mod product;
+mod quiet;
+mod rt_guest;
 mod status;
 mod steps;
 mod trace;
@@ -28,10 +34,17 @@ static SCENARIOS: &[&dyn Scenario] = &[
     &boots::Boots,
     &channel::Channel,
     &crowd::Crowd,
+    &drain::Drain,
+    &drain::Drained,
     &frequency::Frequency,
+    &hotplug::Hotplug,
     &lifecycle::Lifecycle,
     &migration::Migration,
+    &patience::Patience,
     &placement::Placement,
+    &quiet::Attribution,
+    &quiet::Quiet,
+    &rt_guest::RtGuest,
     &steps::Steps,
     &watched::Watched,
     &yields::Yields,

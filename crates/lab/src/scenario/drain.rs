@@ -1,0 +1,125 @@
+//! Operations that drain the per-CPU caches of all CPUs, while a real-time task holds an isolated one.
+//!
+//! `drain`: how long one takes. `params`: `operation`, as `entrain-load isolated drain` names it; `of`, its device, slab cache
+//! or module; `module`, loaded before from among the machine's extra ones; `cpu`, the isolated CPU; `hot`, true loads the
+//! livepatch module while the task spins. `seconds` is the task's life.
+//!
+//! `drained`: whether the caches of the held CPU really are empty afterwards, by page flags and slab counters.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::isolated::{Hold, REPORT, Unthrottled, number, tool};
+use super::product::{shell, unmet};
+use super::{Context, Samples, Scenario};
+use crate::experiment::Better::{Higher, Lower};
+use crate::machine::Target;
+use crate::runner::Rig;
+use crate::{LabError, Result};
+
+/// See the module.
+pub(super) struct Drain;
+/// See the module.
+pub(super) struct Drained;
+
+/// The task spins for so long before the operation begins.
+const BEFORE: Duration = Duration::from_millis(400);
+/// An operation may take this much longer than the task's life, s.
+const PATIENCE: f64 = 60.0;
+/// A cache that the task fills and nobody else here uses.
+const CACHE: &str = "file_lock_cache";
+
+impl Scenario for Drain {
+    fn name(&self) -> &'static str {
+        "drain"
+    }
+
+    fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
+        let text = |name: &str| context.params.get(name).and_then(toml::Value::as_str);
+        let operation =
+            text("operation").ok_or_else(|| LabError::Invalid("drain: params.operation is missing".into()))?;
+        let mut arguments = vec!["drain", operation];
+        arguments.extend(text("of").into_iter().flat_map(|of| ["--of", of]));
+        if let Some(module) = text("module") {
+            let line = format!("[ -e /sys/module/{module} ] || insmod /usr/lib/entrain/extra/{module}.ko");
+            shell(rig, Target::Host, &line)?;
+        }
+        let unthrottled = Unthrottled::begin(rig)?;
+        let hot = context.params.get("hot").and_then(toml::Value::as_bool).unwrap_or(false);
+        let measured = timed(rig, context, &arguments, hot, samples);
+        unthrottled.end()?;
+        measured
+    }
+}
+
+fn timed(rig: &dyn Rig, context: &Context, arguments: &[&str], hot: bool, samples: &mut Samples) -> Result<()> {
+    let hold = Hold::fifo(rig, number(&context.params, "cpu", 2), context.seconds)?;
+    sleep(BEFORE);
+    if hot {
+        load_hot(rig, samples)?;
+    }
+    let printed = tool(rig, arguments, Duration::from_secs_f64(context.seconds + PATIENCE));
+    let outlived = hold.lives(rig)?;
+    hold.stop()?;
+    let took = printed?.figure("took", "ms").map_err(|error| unmet(error.to_string()))?;
+    let share = took / context.seconds / 10.0;
+    if share < 50.0 && !outlived {
+        return Err(unmet("the task that holds the CPU ended before the operation: nothing is shown"));
+    }
+    samples.push("took", "ms", Lower, took);
+    samples.push("share", "%", Lower, share);
+    Ok(())
+}
+
+/// Loads the module at once, if it is not there yet: it stays until the machine ends.
+fn load_hot(rig: &dyn Rig, samples: &mut Samples) -> Result<()> {
+    let begun = Instant::now();
+    shell(rig, Target::Host, "[ -e /sys/module/entrain_qpw ] || entrain isolate qpw load --hot")?;
+    samples.push("load", "ms", Lower, begun.elapsed().as_secs_f64() * 1e3);
+    Ok(())
+}
+
+impl Scenario for Drained {
+    fn name(&self) -> &'static str {
+        "drained"
+    }
+
+    fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
+        let unthrottled = Unthrottled::begin(rig)?;
+        let looked = looked(rig, context, samples);
+        unthrottled.end()?;
+        looked
+    }
+}
+
+/// Page flags and slab counters before and after a drain from another CPU, and whether the task spun all the while.
+fn looked(rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
+    let limit = Duration::from_secs_f64(context.seconds + PATIENCE);
+    let hold = Hold::fifo(rig, number(&context.params, "cpu", 2), context.seconds)?;
+    sleep(BEFORE);
+    let pages = || -> Result<(f64, f64)> {
+        let printed = tool(rig, &["pages", REPORT], limit)?;
+        let figure = |name| printed.figure(name, "pages").map_err(|error| unmet(error.to_string()));
+        Ok((figure("plain_on_lru")?, figure("locked_on_lru")?))
+    };
+    let objects = || -> Result<f64> {
+        let text = shell(rig, Target::Host, &format!("cat /sys/kernel/slab/{CACHE}/objects"))?;
+        let word = text.split(' ').next().unwrap_or_default();
+        word.parse().map_err(|_| unmet(format!("/sys/kernel/slab/{CACHE}/objects says '{text}'")))
+    };
+    let before = (pages()?, objects()?);
+    // Not by compaction: that would move the pages elsewhere.
+    tool(rig, &["drain", "drop-caches"], limit)?;
+    tool(rig, &["drain", "slab-shrink", "--of", CACHE], limit)?;
+    let after = (pages()?, objects()?);
+    let spins = hold.lives(rig)?;
+    hold.stop()?;
+    samples.push("plain_before", "pages", Lower, before.0.0);
+    samples.push("plain_after", "pages", Higher, after.0.0);
+    samples.push("locked_before", "pages", Lower, before.0.1);
+    samples.push("locked_after", "pages", Higher, after.0.1);
+    samples.push("objects_before", "1", Higher, before.1);
+    samples.push("objects_after", "1", Lower, after.1);
+    samples.push("still_held", "1", Higher, f64::from(u8::from(spins)));
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! Who interrupts isolated CPUs, by `entrain isolate watch`.
+//!
+//! `quiet`: what drains from another CPU cost busy isolated CPUs. `params`: `operation` and `of` as for `drain`; `times` and
+//! `pause_ms`, how many drains and the time between them; `cpus`, the isolated ones.
+//!
+//! `attribution`: interruptions of several kinds are made on purpose, a known number of each by a task with a known name:
+//! the share of them that is found with the right cause and sender. `params`: `cpus`, two of them; `times`.
+
+use std::time::Duration;
+
+use super::isolated::{Hold, Row, Watch, count, number, tool};
+use super::product::unmet;
+use super::{Context, Samples, Scenario};
+use crate::experiment::Better::{Higher, Lower};
+use crate::runner::Rig;
+use crate::{LabError, Result};
+
+/// See the module.
+pub(super) struct Quiet;
+/// See the module.
+pub(super) struct Attribution;
+
+/// How `entrain-load isolated drain` calls itself.
+const DRAINER: &str = "entrain-drain";
+/// The busy tasks need a moment until their CPUs have nothing else to do.
+const BEFORE: Duration = Duration::from_secs(2);
+/// A drain may take so long on a busy computer, s.
+const PATIENCE: f64 = 120.0;
+
+impl Scenario for Quiet {
+    fn name(&self) -> &'static str {
+        "quiet"
+    }
+
+    fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
+        let text = |name: &str| context.params.get(name).and_then(toml::Value::as_str);
+        let (times, pause) = (number(&context.params, "times", 50), number(&context.params, "pause_ms", 100));
+        let operation = text("operation").unwrap_or("drop-caches");
+        let (times, pause) = (times.to_string(), pause.to_string());
+        let mut arguments = vec!["drain", operation, "--times", &times, "--pause", &pause];
+        arguments.extend(text("of").into_iter().flat_map(|of| ["--of", of]));
+        let cpus = cpus(context)?;
+        let life = context.seconds + PATIENCE;
+        // Before the CPUs are busy: on an emulated machine that is, it took over 20 s to start.
+        let watch = Watch::start(rig, &list(&cpus))?;
+        let hold = |cpu: &i64| Hold::start(rig, *cpu, life, &["--touch", "20"]);
+        let holds = cpus.iter().map(hold).collect::<Result<Vec<_>>>()?;
+        std::thread::sleep(BEFORE);
+        let drained = tool(rig, &arguments, Duration::from_secs_f64(life));
+        let rows = watch.end(rig)?;
+        holds.into_iter().try_for_each(Hold::stop)?;
+        drained?;
+        tell(&rows, samples);
+        Ok(())
+    }
+}
+
+/// What the drains caused. Moving pages takes IPIs that flush TLBs, which no drain can do without: they are told apart.
+fn tell(rows: &[Row], samples: &mut Samples) {
+    let ipi = |row: &Row| matches!(row.kind.as_str(), "call" | "resched");
+    let flush = |row: &Row| row.cause.contains("flush_tlb");
+    // Who waits for a work item queues a second one behind it; that has no sender of its own.
+    let barrier = |row: &Row| row.cause.starts_with("wq_barrier_func");
+    let mine = |row: &Row| row.sender == DRAINER;
+    samples.push("work", "1", Lower, count(rows, |row| row.kind == "work" && (mine(row) || barrier(row))));
+    let kworker = |row: &Row| row.kind == "kthread" && row.cause.starts_with("kworker");
+    samples.push("preemptions", "1", Lower, count(rows, kworker));
+    samples.push("ipis", "1", Lower, count(rows, |row| ipi(row) && mine(row) && !flush(row)));
+    samples.push("tlb_ipis", "1", Lower, count(rows, |row| ipi(row) && flush(row)));
+    samples.push("other_ipis", "1", Lower, count(rows, |row| ipi(row) && !mine(row) && !flush(row)));
+    samples.push("ticks", "1", Lower, count(rows, |row| row.kind == "timer"));
+    samples.push("all", "1", Lower, count(rows, |_| true));
+}
+
+impl Scenario for Attribution {
+    fn name(&self) -> &'static str {
+        "attribution"
+    }
+
+    fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
+        let cpus = cpus(context)?;
+        let [cpu, other] = cpus[..] else { return Err(wrong("cpus must be two")) };
+        let times = number(&context.params, "times", 20);
+        for kind in KINDS {
+            let (cpu, other, times) = (cpu.to_string(), other.to_string(), times.to_string());
+            let watch = Watch::start(rig, &list(&cpus))?;
+            let arguments = ["inject", kind.name, "--cpu", &cpu, "--other", &other, "--times", &times];
+            let printed = tool(rig, &arguments, Duration::from_secs(60));
+            let rows = watch.end(rig)?;
+            let made = printed?.figure("injected", "1").map_err(|error| unmet(error.to_string()))?;
+            let found = kind.found(&rows);
+            tracing::info!("{}: {made} made on {} CPUs, {found} found", kind.name, kind.cpus);
+            samples.push(kind.metric, "%", Higher, 100.0 * found / (made * kind.cpus));
+        }
+        Ok(())
+    }
+}
+
+/// One kind of interruption, and how it is recognised.
+struct Kind {
+    /// As `entrain-load isolated inject` and, behind `inject-`, its task are called.
+    name: &'static str,
+    metric: &'static str,
+    /// As `entrain isolate watch` calls it.
+    row: &'static str,
+    /// Begin of its cause there.
+    cause: &'static str,
+    /// Each is made on so many CPUs.
+    cpus: f64,
+}
+
+const KINDS: [Kind; 5] = [
+    Kind { name: "work", metric: "work_attributed", row: "work", cause: "refresh_vm_stats", cpus: 2.0 },
+    Kind { name: "call", metric: "ipi_call_attributed", row: "call", cause: "ipi_mb", cpus: 1.0 },
+    Kind { name: "resched", metric: "ipi_resched_attributed", row: "resched", cause: "reschedule", cpus: 1.0 },
+    Kind { name: "task", metric: "task_attributed", row: "task", cause: "inject-woken", cpus: 1.0 },
+    Kind { name: "kthread", metric: "kthread_attributed", row: "kthread", cause: "migration/", cpus: 2.0 },
+];
+
+impl Kind {
+    fn found(&self, rows: &[Row]) -> f64 {
+        let sender = format!("inject-{}", self.name);
+        count(rows, |row| row.kind == self.row && row.cause.starts_with(self.cause) && row.sender == sender)
+    }
+}
+
+fn wrong(what: &str) -> LabError {
+    LabError::Invalid(format!("params: {what}"))
+}
+
+pub(super) fn cpus(context: &Context) -> Result<Vec<i64>> {
+    let Some(cpus) = context.params.get("cpus") else { return Ok(vec![2, 3]) };
+    let all: Option<Vec<i64>> = cpus.as_array().and_then(|cpus| cpus.iter().map(toml::Value::as_integer).collect());
+    all.filter(|cpus| !cpus.is_empty()).ok_or_else(|| wrong("cpus must be an array of numbers"))
+}
+
+pub(super) fn list(cpus: &[i64]) -> String {
+    cpus.iter().map(i64::to_string).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(kind: &str, cause: &str, sender: &str, count: u64) -> Row {
+        Row { kind: kind.into(), cause: cause.into(), sender: sender.into(), remedy: None, count }
+    }
+
+    #[test]
+    fn what_drains_cause_is_told_apart() {
+        let rows = [
+            row("work", "lru_add_drain_per_cpu (mm_percpu_wq)", DRAINER, 50),
+            row("work", "wq_barrier_func (mm_percpu_wq)", "", 31),
+            row("work", "vmstat_update (mm_percpu_wq)", "kworker/0:1", 7),
+            row("kthread", "kworker/2:1", DRAINER, 50),
+            row("kthread", "rcuc/2", "", 3),
+            row("resched", "reschedule", DRAINER, 52),
+            row("call", "flush_tlb_func", DRAINER, 9),
+            row("call", "ipi_mb", "x", 2),
+            row("timer", "tick", "", 100),
+        ];
+        let mut samples = Samples::default();
+        tell(&rows, &mut samples);
+        let value = |name: &str| samples.0.iter().find(|one| one.metric == name).unwrap().value;
+        assert_eq!((value("work"), value("preemptions"), value("ipis")), (81.0, 50.0, 52.0));
+        assert_eq!((value("tlb_ipis"), value("other_ipis"), value("ticks"), value("all")), (9.0, 2.0, 100.0, 304.0));
+    }
+
+    #[test]
+    fn only_the_right_cause_and_sender_count() {
+        let rows = [
+            row("task", "inject-woken", "inject-task", 20),
+            row("task", "inject-woken", "", 4),
+            row("task", "sh", "inject-task", 4),
+            row("resched", "reschedule", "inject-task", 20),
+        ];
+        assert_eq!(KINDS[3].found(&rows), 20.0);
+        assert_eq!(KINDS[2].found(&rows), 0.0);
+    }
+}

@@ -1,0 +1,186 @@
+//! `isolated hold`: keeps a CPU, with something in its per-CPU caches.
+//!
+//! The caches are those that drains empty: fresh pages in the batch that leads to the LRU lists, locked pages in the batch
+//! for those, objects of slab caches in the CPU's sheaves. With `--report` the page numbers are written once all is in
+//! place, so that the file's being there also says that the drain may begin.
+
+use super::{become_fifo, check};
+use crate::clock::now_ns;
+use crate::cpu;
+use anyhow::{Context, Result};
+use entrain_workloads::wire::Report;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::ptr::null_mut;
+
+/// Keeps a CPU, with something in its per-CPU caches
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The CPU
+    #[arg(long)]
+    cpu: usize,
+    /// Seconds to live
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+    /// Be a real-time task of this priority (SCHED_FIFO)
+    #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(i32).range(1..=99))]
+    fifo: Option<i32>,
+    /// Fill the caches, then write the numbers of the fresh pages to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Touch a new page and use slab caches after so many milliseconds
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    touch: Option<u64>,
+    /// Make system calls all the time, so that interrupts find the kernel and not user space
+    #[arg(long)]
+    calls: bool,
+    /// Keep the tick on, by a timer of CPU time that never expires
+    #[arg(long)]
+    tick: bool,
+}
+
+/// Pages of each kind; the batches take 31.
+const FRESH: usize = 10;
+/// Objects freed into the sheaves of the cache `file_lock_cache`.
+const LOCKS: i64 = 32;
+/// Pages that `--touch` may take, one after the other.
+const MORE: usize = 1 << 16;
+const PAGE: usize = 4096;
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    cpu::pin(args.cpu).with_context(|| format!("CPU {}", args.cpu))?;
+    let file = args.report.as_ref().map(|path| path.with_extension("part"));
+    let file = file.map(|path| File::create(&path).map(|file| (file, path))).transpose().context("--report")?;
+    let lockable = tempfile()?;
+    let pagemap = File::open("/proc/self/pagemap").context("/proc/self/pagemap")?;
+    let (plain, locked, more) = (Pages::new(FRESH)?, Pages::new(FRESH)?, Pages::new(MORE)?);
+    // Pages that come later are locked when they are touched: mlock(2) itself drains this CPU.
+    check(i64::from(locked.lock_on_fault()), "mlock2")?;
+    if args.tick {
+        never_expiring_timer()?;
+    }
+    if let Some(priority) = args.fifo {
+        become_fifo(priority)?;
+    }
+    if let (Some((file, part)), Some(path)) = (file, &args.report) {
+        use_pipes(64);
+        use_locks(&lockable)?;
+        locked.touch();
+        plain.touch();
+        let report = Report { plain: plain.frames(&pagemap)?, locked: locked.frames(&pagemap)? };
+        file.write_all_at(&serde_json::to_vec(&report)?, 0)?;
+        fs::rename(part, path)?;
+    }
+    spin(args, &more);
+    Ok(())
+}
+
+fn spin(args: &Args, more: &Pages) {
+    let end = now_ns() + args.seconds * 1_000_000_000;
+    let period = args.touch.map(|ms| ms * 1_000_000);
+    let (mut next, mut page) = (now_ns(), 0);
+    loop {
+        let now = now_ns();
+        if now >= end {
+            return;
+        }
+        if args.calls {
+            // SAFETY: takes no arguments and touches no memory of ours.
+            unsafe { libc::syscall(libc::SYS_getppid) };
+        }
+        let Some(period) = period.filter(|_| now >= next) else { continue };
+        more.touch_one(page % MORE);
+        use_pipes(1);
+        (next, page) = (now + period, page + 1);
+    }
+}
+
+/// Anonymous pages, none of which is there before it is touched.
+struct Pages {
+    start: *mut u8,
+    count: usize,
+}
+
+impl Pages {
+    fn new(count: usize) -> Result<Self> {
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping at a place of the kernel's choice changes no memory that is in use.
+        let start = unsafe { libc::mmap(null_mut(), count * PAGE, protection, flags | libc::MAP_NORESERVE, -1, 0) };
+        anyhow::ensure!(start != libc::MAP_FAILED, "mmap: {}", std::io::Error::last_os_error());
+        // SAFETY: the range is the mapping's. A kernel without huge pages refuses, and then there are none to avoid.
+        unsafe { libc::madvise(start, count * PAGE, libc::MADV_NOHUGEPAGE) };
+        Ok(Self { start: start.cast(), count })
+    }
+
+    fn lock_on_fault(&self) -> i32 {
+        // SAFETY: the range is the mapping's; locking changes no content.
+        unsafe { libc::mlock2(self.start.cast(), self.count * PAGE, libc::MLOCK_ONFAULT as _) }
+    }
+
+    fn touch_one(&self, index: usize) {
+        assert!(index < self.count);
+        // SAFETY: the index is inside the mapping, which lives as long as the process. Volatile, so that it happens.
+        unsafe { self.start.add(index * PAGE).write_volatile(1) };
+    }
+
+    fn touch(&self) {
+        (0..self.count).for_each(|index| self.touch_one(index));
+    }
+
+    /// Physical page numbers: the low 55 bits of each word (Documentation/admin-guide/mm/pagemap.rst).
+    fn frames(&self, pagemap: &File) -> Result<Vec<u64>> {
+        let mut words = vec![0u8; self.count * 8];
+        pagemap.read_exact_at(&mut words, (self.start as u64) / PAGE as u64 * 8)?;
+        let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
+        Ok(words.chunks_exact(8).map(|bytes| word(bytes) & ((1 << 55) - 1)).collect())
+    }
+}
+
+/// Objects of several slab caches pass through this CPU's sheaves.
+fn use_pipes(times: u32) {
+    for _ in 0..times {
+        // What a pipe is made of comes from slab caches, and returns to them here.
+        drop(std::io::pipe());
+    }
+}
+
+/// Takes and returns [`LOCKS`] objects of the cache `file_lock_cache`.
+fn use_locks(file: &File) -> Result<()> {
+    for at in 0..LOCKS {
+        // Ranges that do not touch: they stay apart.
+        lock(file, libc::F_WRLCK, at * 2, 1)?;
+    }
+    lock(file, libc::F_UNLCK, 0, 0)
+}
+
+fn lock(file: &File, kind: i32, start: i64, len: i64) -> Result<()> {
+    // SAFETY: all zeroes is a value of this struct of numbers.
+    let mut range: libc::flock = unsafe { std::mem::zeroed() };
+    (range.l_type, range.l_whence) = (kind as _, libc::SEEK_SET as _);
+    (range.l_start, range.l_len) = (start, len);
+    // SAFETY: the struct outlives the call.
+    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &range) }.into(), "locking a file").map(drop)
+}
+
+fn tempfile() -> Result<File> {
+    let path = std::env::temp_dir().join(format!("entrain-hold-{}", std::process::id()));
+    let file = File::create(&path).with_context(|| path.display().to_string())?;
+    fs::remove_file(&path)?;
+    Ok(file)
+}
+
+/// A timer of this thread's CPU time, due in a year: the kernel keeps the tick on to look after it.
+fn never_expiring_timer() -> Result<()> {
+    // SAFETY: all zeroes is a value of these structs of numbers and pointers.
+    let (mut event, mut when): (libc::sigevent, libc::itimerspec) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    event.sigev_notify = libc::SIGEV_NONE;
+    when.it_value.tv_sec = 365 * 86_400;
+    let mut timer: libc::timer_t = null_mut();
+    // SAFETY: all three outlive the calls.
+    let made = unsafe { libc::timer_create(libc::CLOCK_THREAD_CPUTIME_ID, &mut event, &mut timer) };
+    check(made.into(), "timer_create")?;
+    // SAFETY: the timer was made above, the struct outlives the call.
+    check(unsafe { libc::timer_settime(timer, 0, &when, null_mut()) }.into(), "timer_settime").map(drop)
+}
