@@ -6,7 +6,7 @@ use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::machine::MachineSpec;
+use crate::machine::{GuestSpec, MachineSpec};
 
 /// Version of the file.
 const SCHEMA: u32 = 1;
@@ -104,8 +104,9 @@ impl Series {
         if earlier.seconds != self.seconds {
             differs.push(format!("--seconds: {}, now {}", earlier.seconds, self.seconds));
         }
+        let machine = with_defaults(earlier.machine);
         let empty = serde_json::Map::new();
-        let (old, new) = (earlier.machine.as_object().unwrap_or(&empty), self.machine.as_object().unwrap_or(&empty));
+        let (old, new) = (machine.as_object().unwrap_or(&empty), self.machine.as_object().unwrap_or(&empty));
         let names: std::collections::BTreeSet<&String> = old.keys().chain(new.keys()).collect();
         for name in names {
             let (old, new) = (old.get(name).unwrap_or(&Value::Null), new.get(name).unwrap_or(&Value::Null));
@@ -144,6 +145,23 @@ impl Series {
     }
 }
 
+/// The machine of an earlier program's series: an option that it did not know yet was not given.
+fn with_defaults(mut machine: Value) -> Value {
+    let fill = |known: &mut Value, default: Value| {
+        if let (Some(known), Value::Object(default)) = (known.as_object_mut(), default) {
+            for (name, value) in default {
+                known.entry(name).or_insert(value);
+            }
+        }
+    };
+    fill(&mut machine, serde_json::to_value(MachineSpec::default()).expect("plain data"));
+    let guest = serde_json::to_value(GuestSpec::new("", 1)).expect("plain data");
+    for known in machine["guests"].as_array_mut().into_iter().flatten() {
+        fill(known, guest.clone());
+    }
+    machine
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,6 +182,17 @@ mod tests {
         assert_eq!((again.ok, again.lost["silent"]), (1, 1));
         assert_eq!(again.missing(5), [1, 3, 4]);
         assert_eq!(again.missing(1), [0; 0]);
+    }
+
+    #[test]
+    fn an_older_program_s_series_goes_on() {
+        let spec = MachineSpec { guests: vec![GuestSpec::new("guest0", 4)], ..MachineSpec::default() };
+        let mut old = Series::new(&spec, "7.3.4", 60);
+        assert!(old.machine.as_object_mut().unwrap().remove("nested").is_some(), "a newer option");
+        assert!(old.machine["guests"][0].as_object_mut().unwrap().remove("initrd").is_some(), "and one of guests");
+        Series::new(&spec, "7.3.4", 60).go_on(old.clone()).unwrap();
+        let other = MachineSpec { nested: false, ..spec };
+        assert!(Series::new(&other, "7.3.4", 60).go_on(old).is_err());
     }
 
     #[test]
