@@ -83,15 +83,7 @@ impl Scenario for Crowd {
             rig.stop_guest(guest)?;
         }
         daemon.end(SIGTERM)?;
-        let mut left = f64::INFINITY;
-        let gone = wait_for("nothing is left", SETTLE, || {
-            left = Left::look(rig)?.beyond(&before);
-            Ok(left == 0.0)
-        });
-        if left.is_infinite() {
-            gone?;
-        }
-        samples.push("left_behind", "1", Lower, left);
+        samples.push("left_behind", "1", Lower, before.left(rig, &[])?);
         Ok(())
     }
 }

@@ -107,16 +107,7 @@ impl Scenario for Lifecycle {
         end(stage.agent.take())?;
         witness_agent.end(SIGTERM)?;
         end(stage.daemon.take())?;
-        // The kernel frees programs and maps some moments after their process has ended.
-        let mut left = f64::INFINITY;
-        let gone = wait_for("nothing is left", SETTLE, || {
-            left = Left::look(rig)?.beyond(&before) + guest_maps(rig, &[subject, witness])?;
-            Ok(left == 0.0)
-        });
-        if left.is_infinite() {
-            gone?;
-        }
-        samples.push("left_behind", "1", Lower, left);
+        samples.push("left_behind", "1", Lower, before.left(rig, &[subject, witness])?);
         samples.push("cases_failed", "1", Lower, f64::from(failed));
         Ok(())
     }
@@ -313,7 +304,21 @@ impl Left {
         })
     }
 
-    pub(super) fn beyond(&self, before: &Self) -> f64 {
+    /// What there is now beyond this, and the channel's maps in `guests`; waits for it to go, since the kernel frees
+    /// programs and maps some moments after their process has ended.
+    pub(super) fn left(&self, rig: &dyn Rig, guests: &[usize]) -> Result<f64> {
+        let mut left = f64::INFINITY;
+        let gone = wait_for("nothing is left", SETTLE, || {
+            left = Self::look(rig)?.beyond(self) + guest_maps(rig, guests)?;
+            Ok(left == 0.0)
+        });
+        if left.is_infinite() {
+            gone?;
+        }
+        Ok(left)
+    }
+
+    fn beyond(&self, before: &Self) -> f64 {
         let more = |now: f64, then: f64| (now - then).max(0.0);
         more(self.programs, before.programs) + more(self.maps, before.maps) + more(self.pins, before.pins)
     }

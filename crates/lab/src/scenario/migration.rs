@@ -94,15 +94,7 @@ impl Scenario for Migration {
         }
         samples.push("paired_again", "ms", Lower, 1e3 * since(course.settled, paired));
         samples.push("corruptions", "1", Lower, corruptions(&found)?);
-        let mut left = f64::INFINITY;
-        let gone = wait_for("nothing is left", SETTLE, || {
-            left = Left::look(rig)?.beyond(&before);
-            Ok(left == 0.0)
-        });
-        if left.is_infinite() {
-            gone?;
-        }
-        samples.push("left_behind", "1", Lower, left);
+        samples.push("left_behind", "1", Lower, before.left(rig, &[])?);
         Ok(())
     }
 }
