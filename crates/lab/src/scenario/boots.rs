@@ -10,10 +10,10 @@ use serde::Deserialize;
 
 use super::product::{Service, shell, unmet};
 use super::{Context, Samples, Scenario};
+use crate::Result;
 use crate::experiment::Better::{Higher, Lower};
 use crate::machine::{GuestSpec, Target};
 use crate::runner::Rig;
-use crate::{LabError, Result};
 
 /// See the module.
 pub(super) struct Boots;
@@ -40,8 +40,7 @@ impl Scenario for Boots {
     }
 
     fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
-        let wrong = |what: String| LabError::Invalid(format!("boots: params: {what}"));
-        let params: Params = context.params.clone().try_into().map_err(|error| wrong(error.to_string()))?;
+        let params: Params = context.params("boots")?;
         let toggler = (params.on > 0.0).then(|| toggle(rig, params.on, params.off)).transpose()?;
         let spec = |number: u32| GuestSpec {
             memory_mib: params.memory_mib,

@@ -11,10 +11,10 @@ use signal_hook::consts::SIGTERM;
 use super::lifecycle::Left;
 use super::product::{SETTLE, Service, await_served, await_served_within, unmet, wait_for};
 use super::{Context, Samples, Scenario, status};
+use crate::Result;
 use crate::experiment::Better::{Higher, Lower};
 use crate::machine::GuestSpec;
 use crate::runner::Rig;
-use crate::{LabError, Result};
 
 /// See the module.
 pub(super) struct Crowd;
@@ -33,8 +33,7 @@ impl Scenario for Crowd {
     }
 
     fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
-        let wrong = |what: String| LabError::Invalid(format!("crowd: params: {what}"));
-        let params: Params = context.params.clone().try_into().map_err(|error| wrong(error.to_string()))?;
+        let params: Params = context.params("crowd")?;
         let before = Left::look(rig)?;
         let daemon = Service::daemon(rig, false)?;
         let spec = |number| GuestSpec {

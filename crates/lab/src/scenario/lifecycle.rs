@@ -76,7 +76,7 @@ impl Scenario for Lifecycle {
         let [subject, witness, ..] = context.guests[..] else {
             return Err(LabError::Invalid("lifecycle needs two guests".into()));
         };
-        let params: Params = context.params.clone().try_into().map_err(|error| unmet(format!("params: {error}")))?;
+        let params: Params = context.params("lifecycle")?;
         let before = Left::look(rig)?;
         let mut stage = Stage { rig, subject, witness, daemon: None, agent: None };
         let witness_agent = Service::agent(rig, witness)?;

@@ -64,7 +64,7 @@ impl Scenario for Migration {
 
     fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
         let wrong = |what: String| LabError::Invalid(format!("migration: {what}"));
-        let params: Params = context.params.clone().try_into().map_err(|error| wrong(format!("params: {error}")))?;
+        let params: Params = context.params("migration")?;
         let [guest] = context.guests[..] else { return Err(wrong("needs one guest".into())) };
         let before = Left::look(rig)?;
         let daemon = Service::daemon(rig, false)?;

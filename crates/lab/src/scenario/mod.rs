@@ -3,10 +3,12 @@
 //! One file each. A scenario drives the machine as it likes, and leaves it as it found it: guests that it ended are
 //! started again, what it loaded is unloaded.
 
-use crate::Result;
+use serde::de::DeserializeOwned;
+
 use crate::experiment::Better;
 use crate::machine::Arch;
 use crate::runner::{Bar, Reading, Rig};
+use crate::{LabError, Result};
 
 mod beside;
 mod boots;
@@ -79,6 +81,17 @@ pub struct Context {
     pub seed: u64,
     /// Where a scenario that takes longer than a few seconds says what it does.
     pub bar: Bar,
+}
+
+impl Context {
+    /// The load's `params`, read as a scenario's own.
+    ///
+    /// # Errors
+    /// They do not fit; `scenario` is named in the message.
+    fn params<T: DeserializeOwned>(&self, scenario: &str) -> Result<T> {
+        let params = self.params.clone().try_into();
+        params.map_err(|error| LabError::Invalid(format!("{scenario}: params: {error}")))
+    }
 }
 
 /// Figures that a scenario hands back.

@@ -60,7 +60,7 @@ impl Scenario for Steps {
 
     fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
         let wrong = |what: String| LabError::Invalid(format!("steps: {what}"));
-        let params: Params = context.params.clone().try_into().map_err(|error| wrong(format!("params: {error}")))?;
+        let params: Params = context.params("steps")?;
         let [first, second] = context.guests[..] else { return Err(wrong("needs two guests".into())) };
         let pcpus: usize = shell(rig, Target::Host, "nproc")?.parse().map_err(|_| unmet("nproc told no number"))?;
         let threads = trace::threads(rig)?;

@@ -50,7 +50,7 @@ fn half_a_second() -> f64 {
 impl Params {
     fn read(context: &Context) -> Result<Self> {
         let wrong = |what: String| LabError::Invalid(format!("watched: params: {what}"));
-        let mut params: Self = context.params.clone().try_into().map_err(|error| wrong(error.to_string()))?;
+        let mut params: Self = context.params("watched")?;
         for word in params.loads.iter_mut().chain(&mut params.host).flatten() {
             *word = word.replace("{configuration}", &context.configuration);
         }

@@ -40,7 +40,7 @@ impl Scenario for Yields {
 
     fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
         let wrong = |what: String| LabError::Invalid(format!("yields: params: {what}"));
-        let params: Params = context.params.clone().try_into().map_err(|error| wrong(error.to_string()))?;
+        let params: Params = context.params("yields")?;
         if params.loads.len() != context.guests.len() {
             return Err(wrong("loads must be one a guest".into()));
         }
