@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::isolated::{cpus, list};
 use super::product::{shell, unmet};
-use super::quiet::{cpus, list};
 use super::{Context, Samples, Scenario};
 use crate::experiment::Better::{Higher, Lower};
 use crate::machine::{Command, Target};

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use signal_hook::consts::SIGTERM;
 
+use super::Context;
 use super::product::{SETTLE, Service, shell, unmet, wait_for};
 use crate::load::Printed;
 use crate::machine::{Command, Target};
@@ -18,6 +19,23 @@ pub(super) const REPORT: &str = "/run/entrain-hold.json";
 /// A number of the load's `params`, or what it is if nothing is said.
 pub(super) fn number(params: &toml::Table, name: &str, default: i64) -> i64 {
     params.get(name).and_then(toml::Value::as_integer).unwrap_or(default)
+}
+
+/// Something in the load's `params` does not fit.
+pub(super) fn wrong(what: &str) -> LabError {
+    LabError::Invalid(format!("params: {what}"))
+}
+
+/// The load's `cpus`, or those that the experiments isolate.
+pub(super) fn cpus(context: &Context) -> Result<Vec<i64>> {
+    let Some(cpus) = context.params.get("cpus") else { return Ok(vec![2, 3]) };
+    let all: Option<Vec<i64>> = cpus.as_array().and_then(|cpus| cpus.iter().map(toml::Value::as_integer).collect());
+    all.filter(|cpus| !cpus.is_empty()).ok_or_else(|| wrong("cpus must be an array of numbers"))
+}
+
+/// As the kernel and `--cpus` take them.
+pub(super) fn list(cpus: &[i64]) -> String {
+    cpus.iter().map(i64::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// A task that holds a CPU; ends when it is stopped, or by itself.

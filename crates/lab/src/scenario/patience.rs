@@ -7,9 +7,8 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::isolated::{Hold, Watch, count};
+use super::isolated::{Hold, Watch, count, cpus, list};
 use super::product::{Service, shell};
-use super::quiet::{cpus, list};
 use super::{Context, Samples, Scenario};
 use crate::Result;
 use crate::experiment::Better::{Higher, Lower};

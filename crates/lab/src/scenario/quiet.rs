@@ -8,12 +8,12 @@
 
 use std::time::Duration;
 
-use super::isolated::{Hold, Row, Watch, count, number, tool};
+use super::isolated::{Hold, Row, Watch, count, cpus, list, number, tool, wrong};
 use super::product::unmet;
 use super::{Context, Samples, Scenario};
+use crate::Result;
 use crate::experiment::Better::{Higher, Lower};
 use crate::runner::Rig;
-use crate::{LabError, Result};
 
 /// See the module.
 pub(super) struct Quiet;
@@ -122,20 +122,6 @@ impl Kind {
         let sender = format!("inject-{}", self.name);
         count(rows, |row| row.kind == self.row && row.cause.starts_with(self.cause) && row.sender == sender)
     }
-}
-
-fn wrong(what: &str) -> LabError {
-    LabError::Invalid(format!("params: {what}"))
-}
-
-pub(super) fn cpus(context: &Context) -> Result<Vec<i64>> {
-    let Some(cpus) = context.params.get("cpus") else { return Ok(vec![2, 3]) };
-    let all: Option<Vec<i64>> = cpus.as_array().and_then(|cpus| cpus.iter().map(toml::Value::as_integer).collect());
-    all.filter(|cpus| !cpus.is_empty()).ok_or_else(|| wrong("cpus must be an array of numbers"))
-}
-
-pub(super) fn list(cpus: &[i64]) -> String {
-    cpus.iter().map(i64::to_string).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

@@ -7,10 +7,9 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::isolated::{Row, Watch, count};
+use super::isolated::{Row, Watch, count, cpus};
 use super::patience::{CHURN, CHURNED};
 use super::product::{Service, shell, unmet};
-use super::quiet::cpus;
 use super::{Context, Samples, Scenario, trace};
 use crate::experiment::Better::Lower;
 use crate::machine::{Command, Target};
