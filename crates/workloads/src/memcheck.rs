@@ -5,16 +5,17 @@
 //! verifies a page, writes the next round's pattern, and gives a share of the pages back to the kernel and takes new
 //! ones (`--reuse`), so that pages that others gave up come by. Exit status 1 if a word was wrong.
 
+use crate::pages::Pages;
 use crate::session::{Common, Session};
 use crate::sync::{Counter, Phase};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use entrain_workloads::catalog;
 use std::fs::File;
-use std::io;
 use std::os::unix::fs::FileExt;
 use std::process::ExitCode;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Fills memory with patterns and verifies them: finds stray writes into pages that are used again
 #[derive(clap::Args)]
@@ -29,8 +30,6 @@ pub(crate) struct Args {
     reuse: u64,
 }
 
-const PAGE: usize = 4096;
-const WORDS: usize = PAGE / 8;
 /// Corruptions that are told one by one; more of them tell no more.
 const TOLD: u64 = 20;
 
@@ -47,7 +46,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Some(mib) => mib,
         None => (free_mib().context("cannot read /proc/meminfo; give --mib")? / 2).max(1),
     };
-    let pages = (mib as usize * (1 << 20) / PAGE / session.threads()).max(1);
+    let page_size = Pages::new(1)?.len();
+    let pages = (mib as usize * (1 << 20) / page_size / session.threads()).max(1);
     let (checked, reused) = (Counter::many(session.threads()), Counter::many(session.threads()));
     let phase = Phase::default();
     let found = Found { session: &session, corruptions: AtomicU64::new(0), error: Mutex::new(None) };
@@ -82,10 +82,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
 /// One thread: fills its memory, then passes over it until the run stops.
 fn check(pages: usize, reuse: u64, phase: &Phase, found: &Found, checked: &Counter, reused: &Counter) -> Result<()> {
-    let mut memory = Memory::new(pages)?;
+    let memory = Pages::small(pages)?;
     let mut rounds = vec![1u64; pages];
     for page in 0..pages {
-        memory.fill(page, 1);
+        fill(&memory, page, 1);
         if !phase.running() {
             return Ok(());
         }
@@ -96,30 +96,30 @@ fn check(pages: usize, reuse: u64, phase: &Phase, found: &Found, checked: &Count
             if !phase.running() {
                 return Ok(());
             }
-            for (word, got) in memory.wrong_words(page, *round) {
+            for (word, got) in wrong_words(&memory, page, *round) {
                 found.tell(&memory, page, word, *round, got)?;
             }
             checked.add(1);
             turn += reuse;
             if turn >= 100 {
                 turn -= 100;
-                memory.renew(page)?;
+                memory.give_back(page)?;
                 reused.add(1);
             }
             *round += 1;
-            memory.fill(page, *round);
+            fill(&memory, page, *round);
         }
     }
 }
 
 impl Found<'_> {
-    fn tell(&self, memory: &Memory, page: usize, word: usize, round: u64, got: u64) -> Result<()> {
-        if self.corruptions.fetch_add(1, Ordering::Relaxed) >= TOLD {
+    fn tell(&self, memory: &Pages, page: usize, word: usize, round: u64, got: u64) -> Result<()> {
+        if self.corruptions.fetch_add(1, Relaxed) >= TOLD {
             return Ok(());
         }
-        let address = memory.address(page) + word * 8;
+        let address = address(memory, page, word);
         let wanted = pattern(address, round);
-        let at = match physical(address) {
+        let at = match physical(address, memory.words() * 8) {
             Some(physical) => format!("physical {physical:#x}"),
             None => "physical address unknown (needs root)".into(),
         };
@@ -133,70 +133,31 @@ fn pattern(address: usize, round: u64) -> u64 {
     (address as u64 ^ round.rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Anonymous private memory in pages.
-struct Memory {
-    base: *mut u64,
-    pages: usize,
+fn address(memory: &Pages, page: usize, word: usize) -> usize {
+    memory.address(page) + word * 8
 }
 
-impl Memory {
-    fn new(pages: usize) -> Result<Self> {
-        let (rw, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), pages * PAGE, rw, flags, -1, 0) };
-        ensure!(base != libc::MAP_FAILED, "cannot map {pages} pages: {}", io::Error::last_os_error());
-        // Huge pages would be given back and taken anew as a whole: with them single pages never change hands.
-        // SAFETY: the mapping is ours.
-        unsafe { libc::madvise(base, pages * PAGE, libc::MADV_NOHUGEPAGE) };
-        Ok(Self { base: base.cast(), pages })
-    }
-
-    fn address(&self, page: usize) -> usize {
-        self.base as usize + page * PAGE
-    }
-
-    fn fill(&mut self, page: usize, round: u64) {
-        debug_assert!(page < self.pages);
-        for word in 0..WORDS {
-            let value = pattern(self.address(page) + word * 8, round);
-            // SAFETY: inside the mapping, which is writable and this thread's own.
-            unsafe { self.base.add(page * WORDS + word).write_volatile(value) };
-        }
-    }
-
-    /// The words of a page that do not hold the round's pattern, with what they hold.
-    fn wrong_words(&self, page: usize, round: u64) -> impl Iterator<Item = (usize, u64)> {
-        debug_assert!(page < self.pages);
-        (0..WORDS).filter_map(move |word| {
-            // SAFETY: inside the mapping; volatile, since the very point is that somebody else may have written it.
-            let got = unsafe { self.base.add(page * WORDS + word).read_volatile() };
-            (got != pattern(self.address(page) + word * 8, round)).then_some((word, got))
-        })
-    }
-
-    /// Gives a page back to the kernel; the next write takes another one.
-    fn renew(&mut self, page: usize) -> Result<()> {
-        // SAFETY: the page is this thread's own private memory and nothing in it is needed any more.
-        let result = unsafe { libc::madvise(self.address(page) as *mut _, PAGE, libc::MADV_DONTNEED) };
-        ensure!(result == 0, "cannot give a page back: {}", io::Error::last_os_error());
-        Ok(())
+fn fill(memory: &Pages, page: usize, round: u64) {
+    for word in 0..memory.words() {
+        memory.word(page, word).store(pattern(address(memory, page, word), round), Relaxed);
     }
 }
 
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours and nobody uses it any more.
-        unsafe { libc::munmap(self.base.cast(), self.pages * PAGE) };
-    }
+/// The words of a page that do not hold the round's pattern, with what they hold.
+fn wrong_words(memory: &Pages, page: usize, round: u64) -> impl Iterator<Item = (usize, u64)> {
+    (0..memory.words()).filter_map(move |word| {
+        let got = memory.word(page, word).load(Relaxed);
+        (got != pattern(address(memory, page, word), round)).then_some((word, got))
+    })
 }
 
 /// The physical address behind one of ours, from /proc/self/pagemap; the kernel tells it to root only.
-fn physical(address: usize) -> Option<u64> {
+fn physical(address: usize, page_size: usize) -> Option<u64> {
     let mut entry = [0u8; 8];
-    File::open("/proc/self/pagemap").ok()?.read_exact_at(&mut entry, (address / PAGE * 8) as u64).ok()?;
+    File::open("/proc/self/pagemap").ok()?.read_exact_at(&mut entry, (address / page_size * 8) as u64).ok()?;
     let entry = u64::from_ne_bytes(entry);
     let (present, frame) = (entry >> 63 == 1, entry & ((1 << 55) - 1));
-    (present && frame != 0).then_some(frame * PAGE as u64 + (address % PAGE) as u64)
+    (present && frame != 0).then_some(frame * page_size as u64 + (address % page_size) as u64)
 }
 
 fn free_mib() -> Option<u64> {
@@ -211,21 +172,16 @@ mod tests {
 
     #[test]
     fn one_flipped_bit_is_found() {
-        let mut memory = Memory::new(3).unwrap();
-        (0..3).for_each(|page| memory.fill(page, 7));
-        assert!((0..3).all(|page| memory.wrong_words(page, 7).next().is_none()));
-        // SAFETY: inside the mapping of three pages.
-        unsafe { *memory.base.add(WORDS + 5) ^= 1 << 17 };
-        let wrong: Vec<_> = memory.wrong_words(1, 7).collect();
+        let memory = Pages::small(3).unwrap();
+        (0..3).for_each(|page| fill(&memory, page, 7));
+        assert!((0..3).all(|page| wrong_words(&memory, page, 7).next().is_none()));
+        memory.word(1, 5).fetch_xor(1 << 17, Relaxed);
+        let wrong: Vec<_> = wrong_words(&memory, 1, 7).collect();
         assert_eq!(wrong, [(5, pattern(memory.address(1) + 40, 7) ^ 1 << 17)]);
-        assert_eq!(memory.wrong_words(0, 8).count(), WORDS, "the pattern of another round is not this one's");
-    }
-
-    #[test]
-    fn a_renewed_page_is_empty() {
-        let mut memory = Memory::new(1).unwrap();
-        memory.fill(0, 1);
-        memory.renew(0).unwrap();
-        assert!(memory.wrong_words(0, 1).all(|(_, got)| got == 0));
+        assert_eq!(
+            wrong_words(&memory, 0, 8).count(),
+            memory.words(),
+            "the pattern of another round is not this one's"
+        );
     }
 }

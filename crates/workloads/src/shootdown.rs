@@ -6,9 +6,10 @@
 //! On aarch64 hardware broadcasts the invalidation and no CPU has to run; `--by membarrier` interrupts all CPUs of
 //! the process on both architectures.
 
+use crate::pages::Pages;
 use crate::session::{Common, Session};
 use crate::sync::{Counter, Phase};
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use entrain_workloads::catalog;
 use std::io;
 use std::process::ExitCode;
@@ -37,7 +38,9 @@ const MEMBARRIER_REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let session = Session::new(&args.common)?;
-    let mapping = Mapping::new(2)?;
+    // The first belongs to the dropping thread, the second is only read.
+    let pages = Pages::new(2)?;
+    pages.touch_all();
     if args.by == By::Membarrier {
         membarrier(MEMBARRIER_REGISTER_PRIVATE_EXPEDITED)?;
     }
@@ -48,13 +51,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let phase = Phase::default();
     let failed = Mutex::new(None);
     let measured = std::thread::scope(|scope| {
-        let (session, phase, mapping, failed, counter) = (&session, &phase, &mapping, &failed, &counters[0]);
+        let (session, phase, pages, failed, counter) = (&session, &phase, &pages, &failed, &counters[0]);
         for index in 1..session.threads() {
             scope.spawn(move || {
                 session.enter(index);
                 if phase.wait_start() {
                     while phase.running() {
-                        mapping.touch(1);
+                        pages.look(1);
+                        std::hint::spin_loop();
                     }
                 }
             });
@@ -66,7 +70,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             }
             while phase.running() {
                 let result = match args.by {
-                    By::Madvise => mapping.drop_first_page(),
+                    By::Madvise => drop_page(pages, 0),
                     By::Membarrier => membarrier(MEMBARRIER_PRIVATE_EXPEDITED),
                 };
                 if let Err(error) = result {
@@ -94,56 +98,8 @@ fn membarrier(command: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// Anonymous private memory, page by page. Page 0 belongs to the dropping thread, the rest is only read.
-struct Mapping {
-    base: *mut u8,
-    pages: usize,
-    page_size: usize,
-}
-
-// SAFETY: threads share it by `touch` (volatile reads of pages that nobody writes) and `drop_first_page` (called by
-// one thread, on a page that no other touches).
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    fn new(pages: usize) -> Result<Self> {
-        // SAFETY: sysconf takes a plain number.
-        let page_size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
-        let (rw, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), pages * page_size, rw, flags, -1, 0) };
-        ensure!(base != libc::MAP_FAILED, "cannot map {pages} pages: {}", io::Error::last_os_error());
-        let mapping = Self { base: base.cast(), pages, page_size };
-        for page in 0..pages {
-            // SAFETY: inside the mapping, which is writable; no other thread knows it yet.
-            unsafe { mapping.base.add(page * page_size).write_volatile(1) };
-        }
-        Ok(mapping)
-    }
-
-    fn touch(&self, page: usize) {
-        debug_assert!(page < self.pages);
-        // SAFETY: inside the mapping and readable.
-        unsafe { self.base.add(page * self.page_size).read_volatile() };
-        std::hint::spin_loop();
-    }
-
-    fn drop_first_page(&self) -> io::Result<()> {
-        // SAFETY: the page is private anonymous memory of this mapping; only this thread uses it and nothing is kept
-        // in it. The write brings it back, so that there is something to invalidate.
-        unsafe {
-            self.base.write_volatile(1);
-            match libc::madvise(self.base.cast(), self.page_size, libc::MADV_DONTNEED) {
-                0 => Ok(()),
-                _ => Err(io::Error::other(format!("madvise failed: {}", io::Error::last_os_error()))),
-            }
-        }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours and no thread uses it any more.
-        unsafe { libc::munmap(self.base.cast(), self.pages * self.page_size) };
-    }
+/// Gives the page back that this thread alone uses, and brings it back, so that there is something to invalidate.
+fn drop_page(pages: &Pages, page: usize) -> io::Result<()> {
+    pages.touch(page);
+    pages.give_back(page)
 }

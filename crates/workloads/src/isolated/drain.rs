@@ -3,13 +3,13 @@
 use super::{check, name_thread};
 use crate::clock::now_ns;
 use crate::output::Output;
+use crate::pages::Pages;
 use anyhow::{Context, Result};
 use entrain_workloads::catalog::{Better, Metric};
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
-use std::ptr::null_mut;
 use std::time::Duration;
 
 /// An operation that empties the per-CPU caches of all CPUs, and how long it takes
@@ -59,7 +59,6 @@ const NAME: &str = "entrain-drain";
 const BLKFLSBUF: u64 = 0x1261;
 const MPOL_BIND: i32 = 2;
 const MPOL_MF_MOVE: u32 = 2;
-const PAGE: usize = 4096;
 /// Any user that is not root.
 const USER: u32 = 1000;
 
@@ -108,15 +107,12 @@ fn mbind() -> Result<u64> {
         check(libc::setgid(USER).into(), "setgid")?;
         check(libc::setuid(USER).into(), "setuid")?;
     }
-    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new mapping at a place of the kernel's choice changes no memory that is in use.
-    let start = unsafe { libc::mmap(null_mut(), 16 * PAGE, protection, flags, -1, 0) };
-    anyhow::ensure!(start != libc::MAP_FAILED, "mmap: {}", std::io::Error::last_os_error());
-    // SAFETY: the range is the mapping's.
-    unsafe { start.cast::<u8>().write_bytes(1, 16 * PAGE) };
+    let pages = Pages::new(16)?;
+    pages.touch_all();
+    let (start, len) = (pages.address(0), pages.len());
     let nodes: libc::c_ulong = 1;
     // SAFETY: the range is the mapping's, the mask holds the 64 bits that are named.
-    let call = || unsafe { libc::syscall(libc::SYS_mbind, start, 16 * PAGE, MPOL_BIND, &nodes, 64, MPOL_MF_MOVE) };
+    let call = || unsafe { libc::syscall(libc::SYS_mbind, start, len, MPOL_BIND, &nodes, 64, MPOL_MF_MOVE) };
     let (took, result) = timed(call);
     check(result, "mbind")?;
     Ok(took)

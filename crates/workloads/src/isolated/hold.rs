@@ -7,6 +7,7 @@
 use super::{become_fifo, check};
 use crate::clock::now_ns;
 use crate::cpu;
+use crate::pages::Pages;
 use anyhow::{Context, Result};
 use entrain_workloads::wire::Report;
 use std::fs::{self, File};
@@ -47,7 +48,6 @@ const FRESH: usize = 10;
 const LOCKS: i64 = 32;
 /// Pages that `--touch` may take, one after the other.
 const MORE: usize = 1 << 16;
-const PAGE: usize = 4096;
 
 pub(super) fn run(args: &Args) -> Result<()> {
     cpu::pin(args.cpu).with_context(|| format!("CPU {}", args.cpu))?;
@@ -55,9 +55,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let file = file.map(|path| File::create(&path).map(|file| (file, path))).transpose().context("--report")?;
     let lockable = tempfile()?;
     let pagemap = File::open("/proc/self/pagemap").context("/proc/self/pagemap")?;
-    let (plain, locked, more) = (Pages::new(FRESH)?, Pages::new(FRESH)?, Pages::new(MORE)?);
+    let (plain, locked, more) = (Pages::small(FRESH)?, Pages::small(FRESH)?, Pages::small(MORE)?);
     // Pages that come later are locked when they are touched: mlock(2) itself drains this CPU.
-    check(i64::from(locked.lock_on_fault()), "mlock2")?;
+    locked.lock_on_fault().context("mlock2")?;
     if args.tick {
         never_expiring_timer()?;
     }
@@ -67,9 +67,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
     if let (Some((file, part)), Some(path)) = (file, &args.report) {
         use_pipes(64);
         use_locks(&lockable)?;
-        locked.touch();
-        plain.touch();
-        let report = Report { plain: plain.frames(&pagemap)?, locked: locked.frames(&pagemap)? };
+        locked.touch_all();
+        plain.touch_all();
+        let report = Report { plain: frames(&plain, &pagemap)?, locked: frames(&locked, &pagemap)? };
         file.write_all_at(&serde_json::to_vec(&report)?, 0)?;
         fs::rename(part, path)?;
     }
@@ -91,51 +91,19 @@ fn spin(args: &Args, more: &Pages) {
             unsafe { libc::syscall(libc::SYS_getppid) };
         }
         let Some(period) = period.filter(|_| now >= next) else { continue };
-        more.touch_one(page % MORE);
+        more.touch(page % MORE);
         use_pipes(1);
         (next, page) = (now + period, page + 1);
     }
 }
 
-/// Anonymous pages, none of which is there before it is touched.
-struct Pages {
-    start: *mut u8,
-    count: usize,
-}
-
-impl Pages {
-    fn new(count: usize) -> Result<Self> {
-        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new mapping at a place of the kernel's choice changes no memory that is in use.
-        let start = unsafe { libc::mmap(null_mut(), count * PAGE, protection, flags | libc::MAP_NORESERVE, -1, 0) };
-        anyhow::ensure!(start != libc::MAP_FAILED, "mmap: {}", std::io::Error::last_os_error());
-        // SAFETY: the range is the mapping's. A kernel without huge pages refuses, and then there are none to avoid.
-        unsafe { libc::madvise(start, count * PAGE, libc::MADV_NOHUGEPAGE) };
-        Ok(Self { start: start.cast(), count })
-    }
-
-    fn lock_on_fault(&self) -> i32 {
-        // SAFETY: the range is the mapping's; locking changes no content.
-        unsafe { libc::mlock2(self.start.cast(), self.count * PAGE, libc::MLOCK_ONFAULT as _) }
-    }
-
-    fn touch_one(&self, index: usize) {
-        assert!(index < self.count);
-        // SAFETY: the index is inside the mapping, which lives as long as the process. Volatile, so that it happens.
-        unsafe { self.start.add(index * PAGE).write_volatile(1) };
-    }
-
-    fn touch(&self) {
-        (0..self.count).for_each(|index| self.touch_one(index));
-    }
-
-    /// Physical page numbers: the low 55 bits of each word (Documentation/admin-guide/mm/pagemap.rst).
-    fn frames(&self, pagemap: &File) -> Result<Vec<u64>> {
-        let mut words = vec![0u8; self.count * 8];
-        pagemap.read_exact_at(&mut words, (self.start as u64) / PAGE as u64 * 8)?;
-        let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
-        Ok(words.chunks_exact(8).map(|bytes| word(bytes) & ((1 << 55) - 1)).collect())
-    }
+/// Physical page numbers: the low 55 bits of each word (Documentation/admin-guide/mm/pagemap.rst).
+fn frames(pages: &Pages, pagemap: &File) -> Result<Vec<u64>> {
+    let page_size = pages.words() * 8;
+    let mut words = vec![0u8; pages.len() / page_size * 8];
+    pagemap.read_exact_at(&mut words, (pages.address(0) / page_size * 8) as u64)?;
+    let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
+    Ok(words.chunks_exact(8).map(|bytes| word(bytes) & ((1 << 55) - 1)).collect())
 }
 
 /// Objects of several slab caches pass through this CPU's sheaves.
