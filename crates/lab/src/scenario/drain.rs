@@ -9,18 +9,44 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::isolated::{Hold, REPORT, Unthrottled, number, tool};
+use serde::Deserialize;
+
+use super::isolated::{Hold, REPORT, Unthrottled, tool};
 use super::product::{shell, unmet};
 use super::{Context, Samples, Scenario};
+use crate::Result;
 use crate::experiment::Better::{Higher, Lower};
 use crate::machine::Target;
 use crate::runner::Rig;
-use crate::{LabError, Result};
 
 /// See the module.
 pub(super) struct Drain;
 /// See the module.
 pub(super) struct Drained;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DrainParams {
+    operation: String,
+    of: Option<String>,
+    module: Option<String>,
+    #[serde(default = "isolated")]
+    cpu: u32,
+    #[serde(default)]
+    hot: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DrainedParams {
+    #[serde(default = "isolated")]
+    cpu: u32,
+}
+
+/// The first CPU that the experiments isolate.
+fn isolated() -> u32 {
+    2
+}
 
 /// The task spins for so long before the operation begins.
 const BEFORE: Duration = Duration::from_millis(400);
@@ -35,34 +61,31 @@ impl Scenario for Drain {
     }
 
     fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
-        let text = |name: &str| context.params.get(name).and_then(toml::Value::as_str);
-        let operation =
-            text("operation").ok_or_else(|| LabError::Invalid("drain: params.operation is missing".into()))?;
-        let mut arguments = vec!["drain", operation];
-        arguments.extend(text("of").into_iter().flat_map(|of| ["--of", of]));
-        if let Some(module) = text("module") {
+        let params: DrainParams = context.params(self.name())?;
+        if let Some(module) = &params.module {
             let line = format!("[ -e /sys/module/{module} ] || insmod /usr/lib/entrain/extra/{module}.ko");
             shell(rig, Target::Host, &line)?;
         }
         let unthrottled = Unthrottled::begin(rig)?;
-        let hot = context.params.get("hot").and_then(toml::Value::as_bool).unwrap_or(false);
-        let measured = timed(rig, context, &arguments, hot, samples);
+        let measured = timed(rig, &params, context.seconds, samples);
         unthrottled.end()?;
         measured
     }
 }
 
-fn timed(rig: &dyn Rig, context: &Context, arguments: &[&str], hot: bool, samples: &mut Samples) -> Result<()> {
-    let hold = Hold::fifo(rig, number(&context.params, "cpu", 2), context.seconds)?;
+fn timed(rig: &dyn Rig, params: &DrainParams, seconds: f64, samples: &mut Samples) -> Result<()> {
+    let mut arguments = vec!["drain", params.operation.as_str()];
+    arguments.extend(params.of.iter().flat_map(|of| ["--of", of]));
+    let hold = Hold::fifo(rig, params.cpu, seconds)?;
     sleep(BEFORE);
-    if hot {
+    if params.hot {
         load_hot(rig, samples)?;
     }
-    let printed = tool(rig, arguments, Duration::from_secs_f64(context.seconds + PATIENCE));
+    let printed = tool(rig, &arguments, Duration::from_secs_f64(seconds + PATIENCE));
     let outlived = hold.lives(rig)?;
     hold.stop()?;
     let took = printed?.figure("took", "ms").map_err(|error| unmet(error.to_string()))?;
-    let share = took / context.seconds / 10.0;
+    let share = took / seconds / 10.0;
     if share < 50.0 && !outlived {
         return Err(unmet("the task that holds the CPU ended before the operation: nothing is shown"));
     }
@@ -85,17 +108,18 @@ impl Scenario for Drained {
     }
 
     fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
+        let DrainedParams { cpu } = context.params(self.name())?;
         let unthrottled = Unthrottled::begin(rig)?;
-        let looked = looked(rig, context, samples);
+        let looked = looked(rig, cpu, context.seconds, samples);
         unthrottled.end()?;
         looked
     }
 }
 
 /// Page flags and slab counters before and after a drain from another CPU, and whether the task spun all the while.
-fn looked(rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
-    let limit = Duration::from_secs_f64(context.seconds + PATIENCE);
-    let hold = Hold::fifo(rig, number(&context.params, "cpu", 2), context.seconds)?;
+fn looked(rig: &dyn Rig, cpu: u32, seconds: f64, samples: &mut Samples) -> Result<()> {
+    let limit = Duration::from_secs_f64(seconds + PATIENCE);
+    let hold = Hold::fifo(rig, cpu, seconds)?;
     sleep(BEFORE);
     let pages = || -> Result<(f64, f64)> {
         let printed = tool(rig, &["pages", REPORT], limit)?;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::isolated::{cpus, list};
+use super::isolated::OnCpus;
 use super::product::{shell, unmet};
 use super::{Context, Samples, Scenario};
 use crate::experiment::Better::{Higher, Lower};
@@ -42,7 +42,7 @@ impl Scenario for Hotplug {
     }
 
     fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
-        let cpus = cpus(context)?;
+        let OnCpus { cpus } = context.params(self.name())?;
         let set_up = "mkdir -p /sys/fs/cgroup/stress && echo +memory > /sys/fs/cgroup/cgroup.subtree_control && \
                       echo 24M > /sys/fs/cgroup/stress/memory.max && dmesg -c >/dev/null";
         shell(rig, Target::Host, set_up)?;
@@ -58,7 +58,7 @@ impl Scenario for Hotplug {
         let (mut turns, mut bad) = (0.0, Vec::new());
         while begun.elapsed().as_secs_f64() < context.seconds {
             cancel::check()?;
-            for cpu in &cpus {
+            for cpu in &cpus.0 {
                 let file = format!("/sys/devices/system/cpu/cpu{cpu}/online");
                 shell(rig, Target::Host, &format!("echo 0 > {file} && echo 1 > {file}"))?;
             }
@@ -71,7 +71,7 @@ impl Scenario for Hotplug {
         bad.extend(look(rig)?);
         shell(rig, Target::Host, "rmdir /sys/fs/cgroup/stress 2>/dev/null; true")?;
         if !bad.is_empty() {
-            tracing::warn!("the kernel's log, CPUs {}: {}", list(&cpus), bad.join("\n"));
+            tracing::warn!("the kernel's log, CPUs {cpus}: {}", bad.join("\n"));
         }
         samples.push("turns", "1", Higher, turns);
         samples.push("warnings", "1", Lower, bad.len() as f64);

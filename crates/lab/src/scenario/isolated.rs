@@ -1,12 +1,12 @@
 //! What the scenarios of isolated CPUs share: the task that holds such a CPU, real-time tasks that nothing throttles, and
 //! what `entrain isolate watch` saw.
 
+use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
 use serde::Deserialize;
 use signal_hook::consts::SIGTERM;
 
-use super::Context;
 use super::product::{SETTLE, Service, shell, unmet, wait_for};
 use crate::load::Printed;
 use crate::machine::{Command, Target};
@@ -16,26 +16,30 @@ use crate::{LabError, Result};
 /// What a task that holds a CPU reports of its pages.
 pub(super) const REPORT: &str = "/run/entrain-hold.json";
 
-/// A number of the load's `params`, or what it is if nothing is said.
-pub(super) fn number(params: &toml::Table, name: &str, default: i64) -> i64 {
-    params.get(name).and_then(toml::Value::as_integer).unwrap_or(default)
-}
+/// CPUs in a load's `params`: an array of numbers.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Cpus(pub(super) Vec<u32>);
 
-/// Something in the load's `params` does not fit.
-pub(super) fn wrong(what: &str) -> LabError {
-    LabError::Invalid(format!("params: {what}"))
-}
-
-/// The load's `cpus`, or those that the experiments isolate.
-pub(super) fn cpus(context: &Context) -> Result<Vec<i64>> {
-    let Some(cpus) = context.params.get("cpus") else { return Ok(vec![2, 3]) };
-    let all: Option<Vec<i64>> = cpus.as_array().and_then(|cpus| cpus.iter().map(toml::Value::as_integer).collect());
-    all.filter(|cpus| !cpus.is_empty()).ok_or_else(|| wrong("cpus must be an array of numbers"))
+/// Those that the experiments isolate.
+impl Default for Cpus {
+    fn default() -> Self {
+        Self(vec![2, 3])
+    }
 }
 
 /// As the kernel and `--cpus` take them.
-pub(super) fn list(cpus: &[i64]) -> String {
-    cpus.iter().map(i64::to_string).collect::<Vec<_>>().join(",")
+impl Display for Cpus {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let numbers: Vec<String> = self.0.iter().map(u32::to_string).collect();
+        f.write_str(&numbers.join(","))
+    }
+}
+
+/// `params` of the loads that ask for nothing else.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct OnCpus {
+    pub(super) cpus: Cpus,
 }
 
 /// A task that holds a CPU; ends when it is stopped, or by itself.
@@ -47,7 +51,7 @@ pub(super) struct Hold {
 
 impl Hold {
     /// Starts one that lives for `seconds`; `options` are those of `entrain-load isolated hold`.
-    pub(super) fn start(rig: &dyn Rig, cpu: i64, seconds: f64, options: &[&str]) -> Result<Self> {
+    pub(super) fn start(rig: &dyn Rig, cpu: u32, seconds: f64, options: &[&str]) -> Result<Self> {
         let pid = format!("/run/entrain-hold.{cpu}");
         let line = format!(
             "echo $$ >{pid}; exec entrain-load isolated hold --cpu {cpu} --seconds {} {}",
@@ -58,7 +62,7 @@ impl Hold {
     }
 
     /// Starts a real-time task, and waits until it has filled the caches of its CPU.
-    pub(super) fn fifo(rig: &dyn Rig, cpu: i64, seconds: f64) -> Result<Self> {
+    pub(super) fn fifo(rig: &dyn Rig, cpu: u32, seconds: f64) -> Result<Self> {
         shell(rig, Target::Host, &format!("rm -f {REPORT}"))?;
         let this = Self::start(rig, cpu, seconds, &["--fifo", "50", "--report", REPORT])?;
         let there = format!("test -s {REPORT}");

@@ -7,7 +7,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::isolated::{Hold, Watch, count, cpus, list};
+use super::isolated::{Hold, OnCpus, Watch, count};
 use super::product::{Service, shell};
 use super::{Context, Samples, Scenario};
 use crate::Result;
@@ -31,12 +31,12 @@ impl Scenario for Patience {
     }
 
     fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
-        let cpus = cpus(context)?;
-        let hold = |cpu: &i64| Hold::start(rig, *cpu, context.seconds + 60.0, &["--calls", "--tick"]);
-        let holds = cpus.iter().map(hold).collect::<Result<Vec<_>>>()?;
+        let OnCpus { cpus } = context.params(self.name())?;
+        let hold = |cpu: &u32| Hold::start(rig, *cpu, context.seconds + 60.0, &["--calls", "--tick"]);
+        let holds = cpus.0.iter().map(hold).collect::<Result<Vec<_>>>()?;
         let churn = Service::start(rig, Target::Host, ["sh", "-c", CHURN])?;
         sleep(BEFORE);
-        let watch = Watch::start(rig, &list(&cpus))?;
+        let watch = Watch::start(rig, &cpus.to_string())?;
         let begun = Instant::now();
         sleep(Duration::from_secs_f64(context.seconds));
         let rows = watch.end(rig)?;

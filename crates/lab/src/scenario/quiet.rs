@@ -8,17 +8,42 @@
 
 use std::time::Duration;
 
-use super::isolated::{Hold, Row, Watch, count, cpus, list, number, tool, wrong};
+use serde::Deserialize;
+
+use super::isolated::{Cpus, Hold, Row, Watch, count, tool};
 use super::product::unmet;
 use super::{Context, Samples, Scenario};
-use crate::Result;
 use crate::experiment::Better::{Higher, Lower};
 use crate::runner::Rig;
+use crate::{LabError, Result};
 
 /// See the module.
 pub(super) struct Quiet;
 /// See the module.
 pub(super) struct Attribution;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct QuietParams {
+    operation: String,
+    of: Option<String>,
+    times: u32,
+    #[serde(default = "tenth_of_a_second")]
+    pause_ms: u32,
+    #[serde(default)]
+    cpus: Cpus,
+}
+
+fn tenth_of_a_second() -> u32 {
+    100
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AttributionParams {
+    cpus: Cpus,
+    times: u32,
+}
 
 /// How `entrain-load isolated drain` calls itself.
 const DRAINER: &str = "entrain-drain";
@@ -33,18 +58,15 @@ impl Scenario for Quiet {
     }
 
     fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
-        let text = |name: &str| context.params.get(name).and_then(toml::Value::as_str);
-        let (times, pause) = (number(&context.params, "times", 50), number(&context.params, "pause_ms", 100));
-        let operation = text("operation").unwrap_or("drop-caches");
-        let (times, pause) = (times.to_string(), pause.to_string());
-        let mut arguments = vec!["drain", operation, "--times", &times, "--pause", &pause];
-        arguments.extend(text("of").into_iter().flat_map(|of| ["--of", of]));
-        let cpus = cpus(context)?;
+        let params: QuietParams = context.params(self.name())?;
+        let (times, pause) = (params.times.to_string(), params.pause_ms.to_string());
+        let mut arguments = vec!["drain", &params.operation, "--times", &times, "--pause", &pause];
+        arguments.extend(params.of.iter().flat_map(|of| ["--of", of]));
         let life = context.seconds + PATIENCE;
         // Before the CPUs are busy: on an emulated machine that is, it took over 20 s to start.
-        let watch = Watch::start(rig, &list(&cpus))?;
-        let hold = |cpu: &i64| Hold::start(rig, *cpu, life, &["--touch", "20"]);
-        let holds = cpus.iter().map(hold).collect::<Result<Vec<_>>>()?;
+        let watch = Watch::start(rig, &params.cpus.to_string())?;
+        let hold = |cpu: &u32| Hold::start(rig, *cpu, life, &["--touch", "20"]);
+        let holds = params.cpus.0.iter().map(hold).collect::<Result<Vec<_>>>()?;
         std::thread::sleep(BEFORE);
         let drained = tool(rig, &arguments, Duration::from_secs_f64(life));
         let rows = watch.end(rig)?;
@@ -78,12 +100,13 @@ impl Scenario for Attribution {
     }
 
     fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
-        let cpus = cpus(context)?;
-        let [cpu, other] = cpus[..] else { return Err(wrong("cpus must be two")) };
-        let times = number(&context.params, "times", 20);
+        let AttributionParams { cpus, times } = context.params(self.name())?;
+        let [cpu, other] = cpus.0[..] else {
+            return Err(LabError::Invalid(format!("attribution: params: cpus must be two, not {cpus}")));
+        };
         for kind in KINDS {
             let (cpu, other, times) = (cpu.to_string(), other.to_string(), times.to_string());
-            let watch = Watch::start(rig, &list(&cpus))?;
+            let watch = Watch::start(rig, &cpus.to_string())?;
             let arguments = ["inject", kind.name, "--cpu", &cpu, "--other", &other, "--times", &times];
             let printed = tool(rig, &arguments, Duration::from_secs(60));
             let rows = watch.end(rig)?;

@@ -7,7 +7,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::isolated::{Row, Watch, count, cpus};
+use super::isolated::{Cpus, OnCpus, Row, Watch, count};
 use super::patience::{CHURN, CHURNED};
 use super::product::{Service, shell, unmet};
 use super::{Context, Samples, Scenario, trace};
@@ -45,7 +45,7 @@ impl Scenario for RtGuest {
 
     fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
         let guest = *context.guests.first().ok_or_else(|| LabError::Invalid("rt-guest: no guest".into()))?;
-        let cpus = cpus(context)?;
+        let OnCpus { cpus: Cpus(cpus) } = context.params(self.name())?;
         let threads = trace::threads(rig)?.into_iter().next().map(|guest| guest.tids).unwrap_or_default();
         if threads.len() != cpus.len() {
             return Err(unmet(format!("{} vCPU threads for {} CPUs", threads.len(), cpus.len())));
