@@ -133,8 +133,7 @@ impl Fleet {
                     info!("{}: {why}; let go of its pages", vm.name);
                 }
                 pair::release(&self.programs, held)?;
-                vm.registration = None;
-                vm.scan.restart();
+                vm.start_over(vm.channel);
             } else {
                 restore(vm, held);
             }
@@ -344,9 +343,7 @@ impl Fleet {
             let vm = self.vms.get_mut(&kvm).expect("listed above");
             info!("{}: its agent has been silent for {} s; let go of its pages", vm.name, SILENCE.as_secs());
             pair::release(&self.programs, release_all(vm))?;
-            vm.registration = None;
-            vm.channel = Channel::Silent;
-            vm.scan.restart();
+            vm.start_over(Channel::Silent);
         }
         Ok(changed)
     }
@@ -423,9 +420,7 @@ fn drop_gone(programs: &Programs, vm: &mut Vm) -> Result<(), Error> {
         );
     }
     if vm.paired() == 0 {
-        vm.registration = None;
-        vm.channel = Channel::Silent;
-        vm.scan.restart();
+        vm.start_over(Channel::Silent);
     } else {
         vm.channel = Channel::Partial;
     }

@@ -119,9 +119,7 @@ fn settle(vm: &mut Vm, before: usize, missing: usize, read_only: usize) {
     } else if paired == 0 {
         // Withdrawn or lost before it was accepted; the search begins anew.
         if missing == 0 {
-            vm.registration = None;
-            vm.channel = Channel::Silent;
-            vm.scan.restart();
+            vm.start_over(Channel::Silent);
         }
     } else {
         vm.channel = if missing == 0 { Channel::Paired } else { Channel::Partial };

@@ -1,7 +1,8 @@
 //! The search for pages of the channel in a VM's memory, where no doorbell tells: the magic at the start of a page.
 //!
 //! Only pages that are present in the VMM's page table are looked at, so a scan populates nothing, and of each only the
-//! first 16 bytes. A pass is done in pieces of a bounded time, and passes that find nothing become rarer.
+//! first 16 bytes. A pass is done in pieces of a bounded time, and passes that find nothing become rarer. Where a page was
+//! before, it is looked for first.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -21,6 +22,8 @@ const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 pub(crate) struct Scan {
     /// Index of the slot and bytes into it.
     at: (usize, u64),
+    /// Guest-physical address at which the page may be again.
+    likely: Option<u64>,
     hits: Vec<u64>,
     pause: Duration,
     next: Option<Instant>,
@@ -35,12 +38,21 @@ pub(crate) struct Scan {
 impl Scan {
     /// A search that has yet to begin.
     pub(crate) fn new() -> Self {
-        Self { at: (0, 0), hits: Vec::new(), pause: PAUSE.0, next: None, first: true, passes: 0, pages: 0 }
+        Self {
+            at: (0, 0),
+            likely: None,
+            hits: Vec::new(),
+            pause: PAUSE.0,
+            next: None,
+            first: true,
+            passes: 0,
+            pages: 0,
+        }
     }
 
-    /// Begins anew, at once: the VM has changed, or its guest has.
-    pub(crate) fn restart(&mut self) {
-        *self = Self { passes: self.passes, pages: self.pages, ..Self::new() };
+    /// Begins anew, at once, and at `likely`, or where it was to begin: the VM has changed, or its guest has.
+    pub(crate) fn restart(&mut self, likely: Option<u64>) {
+        *self = Self { likely: likely.or(self.likely), passes: self.passes, pages: self.pages, ..Self::new() };
     }
 
     /// Whether it has not yet looked at all of the VM since it began.
@@ -53,7 +65,8 @@ impl Scan {
         self.next.is_none_or(|next| Instant::now() >= next)
     }
 
-    /// Goes on until `deadline`. The guest-physical addresses of all pages with the magic when a pass is complete.
+    /// Goes on until `deadline`. The guest-physical addresses of all pages with the magic when a pass is complete; before
+    /// that of the likely one alone, if it has it.
     pub(crate) fn advance(
         &mut self,
         slots: &Slots,
@@ -62,6 +75,13 @@ impl Scan {
     ) -> io::Result<Option<Vec<u64>>> {
         if !self.due() {
             return Ok(None);
+        }
+        if let Some(gpa) = self.likely.take()
+            && let Some(hva) = slots.hva(gpa, PAGE)
+            && memory.present(hva, 1)? == [true]
+            && memory.heads(&[hva])? == [[MAGIC0, MAGIC1]]
+        {
+            return Ok(Some(vec![gpa]));
         }
         for (index, slot) in slots.iter().enumerate().skip(self.at.0) {
             if index > self.at.0 {
@@ -123,5 +143,14 @@ mod tests {
         assert_eq!(hits, vec![0x4000_0000 + 3 * 4096, 0x4000_0000 + 9_998 * 4096]);
         assert!(scan.pages < PAGES as u64, "pages that were never touched are not looked at");
         assert_eq!(scan.advance(&slots, &memory, later).unwrap(), None, "the next pass waits");
+        // Where a page was is looked at first, if it still is one; two restarts do not forget it.
+        scan.restart(Some(hits[1]));
+        scan.restart(None);
+        assert_eq!(scan.advance(&slots, &memory, later).unwrap(), Some(vec![hits[1]]));
+        assert_eq!(scan.advance(&slots, &memory, later).unwrap().as_ref(), Some(&hits), "then everywhere");
+        for gone in [0x4000_0000 + 4 * 4096, 0x1000] {
+            scan.restart(Some(gone));
+            assert_eq!(scan.advance(&slots, &memory, later).unwrap().as_ref(), Some(&hits));
+        }
     }
 }

@@ -109,6 +109,12 @@ impl Vm {
         self.said.len() < 32 && self.said.insert(text.to_owned())
     }
 
+    /// Its pages are given up: the search begins anew, where the first of them was.
+    pub(crate) fn start_over(&mut self, channel: Channel) {
+        self.channel = channel;
+        self.scan.restart(self.registration.take().and_then(|was| was.pages.first().copied()));
+    }
+
     /// vCPUs that are paired.
     pub(crate) fn paired(&self) -> usize {
         self.vcpus.values().filter(|vcpu| vcpu.paired.is_some()).count()
