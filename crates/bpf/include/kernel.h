@@ -160,6 +160,7 @@ struct kvm_vcpu {
 	int vcpu_id;
 	int vcpu_idx;
 	struct pid *pid;
+	__u64 requests;
 	/* While KVM looks for a sibling that this vCPU, which spins, could yield to. */
 	struct {
 		bool in_spin_loop;

@@ -83,7 +83,7 @@ fn tunable(text: &str) -> Result<(String, String), String> {
 fn complexity(task: Complexity) -> anyhow::Result<String> {
     let features = Features::probe();
     entrain_bpf::quiet();
-    let mut now = schedule::measure()?;
+    let mut now = schedule::measure(&features)?;
     now.extend(Programs::load(&features, cpus::read(Path::new("/sys")).len() as u32, 0)?.complexity());
     Ok(match task {
         Complexity::Compare => schedule::complexity::report(&now)?,

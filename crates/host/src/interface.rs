@@ -81,9 +81,11 @@ mirror! {
     /// One pCPU.
     Pcpu = "entrain_pcpu" {
         idle: u32,
+        open: u32,
         domain: u32,
         capacity: u32,
         perf: u32,
+        pad: u32,
         slots: [u32; 4],
         switches: u64,
         idles: u64,

@@ -22,6 +22,8 @@ pub(crate) struct Programs {
     observe: observe::ObserveSkel<'static>,
     links: Vec<Link>,
     has_levels: bool,
+    /// The tracepoint of arm64 that tells of vCPUs which wait.
+    has_wfx: bool,
     /// Entries of vCPUs.
     pub(crate) vcpus: ArrayView<Vcpu>,
     /// Entries of VMs.
@@ -64,7 +66,8 @@ impl Programs {
                 ArrayView::new(observe.maps.pcpus.as_fd(), pcpus as usize).map_err(view)?,
             )
         };
-        Ok(Self { finder, observe, links: Vec::new(), has_levels: features.freq_scale, vcpus, vms, pcpus })
+        let (has_levels, has_wfx) = (features.freq_scale, features.kvm_wfx);
+        Ok(Self { finder, observe, links: Vec::new(), has_levels, has_wfx, vcpus, vms, pcpus })
     }
 
     /// The maps of bpf/channel.h, for the scheduler's programs to share. One that can't be copied is left out: the
@@ -116,6 +119,11 @@ impl Programs {
             .bss_data
             .as_deref()
             .map_or(0, |data| unsafe { (&raw const data.dropped_events).read_volatile() })
+    }
+
+    /// Whether the kernel tells of vCPUs that spin.
+    pub(crate) fn sees_spins(&self) -> bool {
+        self.has_wfx
     }
 
     /// Asks for an event when the next pCPU goes idle.

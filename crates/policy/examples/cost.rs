@@ -22,7 +22,7 @@ fn measure(name: &str, mut decide: impl FnMut(u64)) {
 fn main() {
     let limits = ExtendLimits { step: 100_000, event: 1_000_000, burst: 10_000_000, rate_ppm: 50_000 };
     let mut account = ExtendState { tokens: limits.burst, ..Default::default() };
-    let input = SliceIn { period: 24_000_000, floor: 3_000_000, ceiling: 20_000_000, waiting: 6, cpus: 2 };
+    let input = SliceIn { period: 24_000_000, floor: 3_000_000, ceiling: 20_000_000, waiting: 3 };
     measure("charge", |n| {
         black_box(charge_share(black_box(4_000_000 + n), black_box(100 << 10)));
     });
@@ -40,15 +40,25 @@ fn main() {
         extend_repay(&mut account, 4_000_000, 3_000_000);
     });
     measure("yield", |n| {
-        let input = YieldIn { waiting: 1, sibling: 1, allowed: 1, level: 5, boosted: n, vtime: n, queue: n };
-        black_box(yield_to(black_box(&input), &YieldLimits { again: 1_000_000, ahead: 40_000_000 }));
+        let input = YieldIn {
+            waiting: 1,
+            sibling: 1,
+            allowed: 1,
+            level: 5,
+            owes: 0,
+            boosted: n,
+            vtime: n,
+            queue: n,
+            turn: n & 7,
+        };
+        black_box(yield_to(black_box(&input), &YieldLimits { turn: 6_000_000, again: 1_000_000, ahead: 16_000_000 }));
     });
     measure("corun", |n| {
         let input = CorunIn { first_vtime: n, vtime: n + 7, sibling: 1, depends: 1, first_waits: 0 };
         black_box(corun(black_box(&input), 4_000_000));
     });
     measure("preempt", |n| {
-        let input = PreemptIn { vtime: n, victim_vtime: n + 9, victim_ran: n, victim_level: 2, urgent: 0 };
+        let input = PreemptIn { vtime: n, victim_vtime: n + 9, victim_ran: n };
         black_box(preempt(black_box(&input), &PreemptLimits { granularity: 1_000_000, min_run: 200_000 }));
     });
     let mut level = perf::Level::default();

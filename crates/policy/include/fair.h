@@ -43,6 +43,18 @@ ENTRAIN_POLICY entrain_u64 entrain_charge(entrain_u64 ran, entrain_u64 weight)
 }
 
 /*
+ * A queue's virtual time: how far the clocks of all that want to run have come. The task that begins to run counts only
+ * up to the first that waits. One that was taken out of turn (a yield's target, a sibling) is ahead of the others: if
+ * it counted, whoever wakes would be put behind it, and would wait until all of the others had come that far.
+ */
+ENTRAIN_POLICY entrain_u64 entrain_queue_vtime(entrain_u64 queue, entrain_u64 running, int waits, entrain_u64 first)
+{
+	if (waits && entrain_before(first, running))
+		running = first;
+	return entrain_before(queue, running) ? running : queue;
+}
+
+/*
  * The virtual time of a task that wakes up, given the queue's own: neither further behind than `credit` (else a long
  * sleeper could own the CPU until it caught up) nor further ahead than `debt` (else a task that ran alone in another
  * queue, or whose weight was raised, would starve here).

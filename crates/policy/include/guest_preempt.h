@@ -28,7 +28,6 @@ ENTRAIN_POLICY entrain_u64 guest_slice(entrain_u32 waiting)
 		.floor = GUEST_SLICE_MIN_NS,
 		.ceiling = GUEST_SLICE_NS,
 		.waiting = waiting,
-		.cpus = 1,
 	};
 
 	return entrain_slice(&in);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Whether a task that wakes takes a CPU from the task that runs there. The clocks of fair.h decide; the wake-up
- * granularity keeps two tasks of nearly equal clocks from switching at every wake-up, and a victim inside a critical
- * section of its guest is asked to leave as soon as it is out of it, within the budget of extend.h.
+ * granularity keeps two tasks of nearly equal clocks from switching at every wake-up. A victim inside a critical
+ * section of its guest is no matter of this header: it stays for as long as extend.h lets it.
  */
 #ifndef ENTRAIN_PLACE_H
 #define ENTRAIN_PLACE_H
@@ -10,18 +10,10 @@
 #include "policy.h"
 #include "fair.h"
 
-enum entrain_preempt_verdict {
-	ENTRAIN_PREEMPT_NO = 0,
-	ENTRAIN_PREEMPT_NOW = 1,
-	ENTRAIN_PREEMPT_SOON = 2, /* when the victim leaves its critical section */
-};
-
 struct entrain_preempt_in {
 	entrain_u64 vtime;	  /* of the task that wakes */
 	entrain_u64 victim_vtime; /* of the one that runs, charged up to now */
 	entrain_u64 victim_ran;	  /* ns since it came to this CPU */
-	entrain_u32 victim_level; /* enum entrain_critical */
-	entrain_u32 urgent;	  /* what it wakes for is latency-critical: see entrain_urgent() */
 };
 
 struct entrain_preempt_limits {
@@ -44,16 +36,14 @@ ENTRAIN_POLICY int entrain_urgent(entrain_u64 word)
 	return word && word <= ENTRAIN_LATENCY_MAX;
 }
 
-ENTRAIN_POLICY enum entrain_preempt_verdict entrain_preempt(const struct entrain_preempt_in *in,
-							    const struct entrain_preempt_limits *l)
+ENTRAIN_POLICY entrain_u64 entrain_granularity(entrain_u64 granularity, int urgent)
 {
-	entrain_u64 granularity = in->urgent ? l->granularity / 2 : l->granularity;
+	return urgent ? granularity / 2 : granularity;
+}
 
-	if (!entrain_before(in->vtime + granularity, in->victim_vtime))
-		return ENTRAIN_PREEMPT_NO;
-	if (in->victim_ran < l->min_run)
-		return ENTRAIN_PREEMPT_NO;
-	return entrain_critical_holds(in->victim_level) ? ENTRAIN_PREEMPT_SOON : ENTRAIN_PREEMPT_NOW;
+ENTRAIN_POLICY int entrain_preempt(const struct entrain_preempt_in *in, const struct entrain_preempt_limits *l)
+{
+	return entrain_before(in->vtime + l->granularity, in->victim_vtime) && in->victim_ran >= l->min_run;
 }
 
 /*

@@ -12,20 +12,15 @@ struct entrain_slice_in {
 	entrain_u64 period;  /* in which everyone who waits should have run once */
 	entrain_u64 floor;   /* shortest slice */
 	entrain_u64 ceiling; /* longest slice; what one gets where nobody waits */
-	entrain_u32 waiting; /* tasks that wait in the same queue, without this one */
-	entrain_u32 cpus;    /* CPUs that serve the queue */
+	entrain_u32 waiting; /* tasks that wait in the CPU's queue, without this one */
 };
 
-/* period * cpus / (waiting + cpus), within [floor, ceiling]: as if each CPU served its part of the queue. */
+/* period / (waiting + 1), within [floor, ceiling]. */
 ENTRAIN_POLICY entrain_u64 entrain_slice(const struct entrain_slice_in *in)
 {
-	entrain_u64 cpus = in->cpus ? in->cpus : 1;
-	entrain_u64 slice;
-
 	if (!in->waiting)
 		return entrain_max(in->floor, in->ceiling);
-	slice = in->period * cpus / (in->waiting + cpus);
-	return entrain_max(in->floor, entrain_min(slice, in->ceiling));
+	return entrain_max(in->floor, entrain_min(in->period / (in->waiting + 1ULL), in->ceiling));
 }
 
 #endif /* ENTRAIN_SLICE_H */

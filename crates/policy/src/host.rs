@@ -32,10 +32,8 @@ pub struct SliceIn {
     pub floor: u64,
     /// Longest slice, ns.
     pub ceiling: u64,
-    /// Tasks that wait, without this one.
+    /// Tasks that wait in the CPU's queue, without this one.
     pub waiting: u32,
-    /// CPUs that serve the queue.
-    pub cpus: u32,
 }
 
 /// Bounds of an extension.
@@ -91,18 +89,24 @@ pub struct YieldIn {
     pub allowed: u32,
     /// Its [`Critical`] level when it was switched out.
     pub level: u32,
+    /// An interrupt waits for it.
+    pub owes: u32,
     /// ns since another yield put it to the front, `u64::MAX` if none.
     pub boosted: u64,
     /// Of the target.
     pub vtime: u64,
     /// The queue's virtual time.
     pub queue: u64,
+    /// Since the CPU last went to somebody by his clock, ns.
+    pub turn: u64,
 }
 
 /// Bounds of a directed yield.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct YieldLimits {
+    /// How long a turn lasts, ns.
+    pub turn: u64,
     /// A boost counts as pending for so long, ns.
     pub again: u64,
     /// Most that the target may be ahead of the queue, ns of virtual time.
@@ -154,10 +158,6 @@ pub struct PreemptIn {
     pub victim_vtime: u64,
     /// Since it came to this CPU, ns.
     pub victim_ran: u64,
-    /// Its [`Critical`] level.
-    pub victim_level: u32,
-    /// The task that wakes is latency-critical.
-    pub urgent: u32,
 }
 
 /// Bounds of a wake-up preemption.
@@ -170,21 +170,11 @@ pub struct PreemptLimits {
     pub min_run: u64,
 }
 
-/// Outcome of [`preempt`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Preempt {
-    /// The task waits its turn.
-    No,
-    /// At once.
-    Now,
-    /// When the victim leaves its critical section.
-    Soon,
-}
-
 mod ffi {
     use super::*;
     unsafe extern "C" {
         pub(super) safe fn entrain_n_charge(ran: u64, weight: u64) -> u64;
+        pub(super) safe fn entrain_n_queue_vtime(queue: u64, running: u64, waits: c_int, first: u64) -> u64;
         pub(super) safe fn entrain_n_wake_vtime(vtime: u64, queue: u64, credit: u64, debt: u64) -> u64;
         pub(super) safe fn entrain_n_latency_credit(target: u64, period: u64) -> u64;
         pub(super) safe fn entrain_n_share(group: u64, part: u64, active: u64) -> u64;
@@ -202,6 +192,7 @@ mod ffi {
         pub(super) safe fn entrain_n_yield(input: &YieldIn, limits: &YieldLimits) -> c_int;
         pub(super) safe fn entrain_n_corun(input: &CorunIn, skew: u64) -> c_int;
         pub(super) safe fn entrain_n_urgent(word: u64) -> c_int;
+        pub(super) safe fn entrain_n_granularity(granularity: u64, urgent: c_int) -> u64;
         pub(super) safe fn entrain_n_preempt(input: &PreemptIn, limits: &PreemptLimits) -> c_int;
     }
 }
@@ -209,6 +200,11 @@ mod ffi {
 /// Virtual time for `ran` ns at `weight`.
 pub fn charge(ran: u64, weight: u64) -> u64 {
     ffi::entrain_n_charge(ran, weight)
+}
+
+/// A queue's virtual time after a task has begun to run, given the clock of the first that waits.
+pub fn queue_vtime(queue: u64, running: u64, first: Option<u64>) -> u64 {
+    ffi::entrain_n_queue_vtime(queue, running, first.is_some().into(), first.unwrap_or_default())
 }
 
 /// The virtual time of a task that wakes up.
@@ -280,11 +276,12 @@ pub fn urgent(word: u64) -> bool {
     ffi::entrain_n_urgent(word) != 0
 }
 
+/// Virtual time that a victim must be ahead of one that wakes, ns, given that of a wake-up that is not urgent.
+pub fn granularity(granularity: u64, urgent: bool) -> u64 {
+    ffi::entrain_n_granularity(granularity, urgent.into())
+}
+
 /// Whether a task that wakes takes the CPU.
-pub fn preempt(input: &PreemptIn, limits: &PreemptLimits) -> Preempt {
-    match ffi::entrain_n_preempt(input, limits) {
-        0 => Preempt::No,
-        1 => Preempt::Now,
-        _ => Preempt::Soon,
-    }
+pub fn preempt(input: &PreemptIn, limits: &PreemptLimits) -> bool {
+    ffi::entrain_n_preempt(input, limits) != 0
 }

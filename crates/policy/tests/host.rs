@@ -77,11 +77,23 @@ proptest! {
     }
 
     #[test]
+    fn one_taken_out_of_turn_moves_the_queues_clock_no_further_than_the_first_that_waits(
+        queue in word(), ahead in 0..1u64 << 40, further in 1..1u64 << 40
+    ) {
+        let (first, running) = (queue.wrapping_add(ahead), queue.wrapping_add(ahead).wrapping_add(further));
+        prop_assert_eq!(queue_vtime(queue, running, Some(first)), first);
+        prop_assert_eq!(queue_vtime(queue, running, None), running);
+        prop_assert_eq!(queue_vtime(queue, first, Some(running)), first, "in turn");
+        prop_assert_eq!(queue_vtime(queue, queue.wrapping_sub(further), None), queue, "it never goes back");
+        prop_assert_eq!(queue_vtime(queue, running, Some(queue.wrapping_sub(further))), queue);
+    }
+
+    #[test]
     fn a_slice_is_within_its_bounds_and_falls_with_the_queue(
-        period in 0..1u64 << 40, floor in 0..1u64 << 40, ceiling in 0..1u64 << 40, waiting in any::<u32>(), fewer in any::<u32>(), cpus in any::<u32>()
+        period in 0..1u64 << 40, floor in 0..1u64 << 40, ceiling in 0..1u64 << 40, waiting in any::<u32>(), fewer in any::<u32>()
     ) {
         let (fewer, waiting) = (fewer.min(waiting), fewer.max(waiting));
-        let input = SliceIn { period, floor, ceiling, waiting, cpus };
+        let input = SliceIn { period, floor, ceiling, waiting };
         let given = slice(&input);
         prop_assert!(given >= floor);
         prop_assert!(given <= floor.max(ceiling));
@@ -151,14 +163,15 @@ proptest! {
 
     #[test]
     fn only_a_waiting_sibling_that_may_hold_something_is_followed(
-        waiting in 0..2u32, sibling in 0..2u32, allowed in 0..2u32, level in any::<u32>(), boosted in word(), vtime in word(), queue in word()
+        waiting in 0..2u32, sibling in 0..2u32, allowed in 0..2u32, level in any::<u32>(), owes in 0..2u32, boosted in word(), vtime in word(), queue in word(), turn in 0..12_000_000u64
     ) {
-        let limits = YieldLimits { again: 1_000_000, ahead: 40_000_000 };
-        let verdict = yield_to(&YieldIn { waiting, sibling, allowed, level, boosted, vtime, queue }, &limits);
+        let limits = YieldLimits { turn: 6_000_000, again: 1_000_000, ahead: 16_000_000 };
+        let verdict = yield_to(&YieldIn { waiting, sibling, allowed, level, owes, boosted, vtime, queue, turn }, &limits);
         if verdict == Yield::Honoured {
             prop_assert!(waiting == 1 && sibling == 1 && allowed == 1);
             prop_assert!(boosted >= limits.again);
-            prop_assert!(level != Critical::User as u32 && level != Critical::Free as u32);
+            prop_assert!(turn < limits.turn, "no yield makes a turn longer");
+            prop_assert!(owes == 1 || (level != Critical::User as u32 && level != Critical::Free as u32));
             prop_assert!(!before(queue.wrapping_add(limits.ahead), vtime));
         }
         if sibling == 0 {
@@ -183,21 +196,17 @@ proptest! {
 
     #[test]
     fn nobody_is_preempted_by_one_who_is_ahead(
-        vtime in word(), ahead in 0..1u64 << 40, ran in word(), level in 0..6u32, urgent in 0..2u32, granularity in 0..1u64 << 30, min_run in 0..1u64 << 30
+        vtime in word(), ahead in 0..1u64 << 40, ran in word(), urgent in any::<bool>(), plain in 0..1u64 << 30, min_run in 0..1u64 << 30
     ) {
-        let limits = PreemptLimits { granularity, min_run };
-        let input = PreemptIn { vtime: vtime.wrapping_add(ahead), victim_vtime: vtime, victim_ran: ran, victim_level: level, urgent };
-        prop_assert_eq!(preempt(&input, &limits), Preempt::No);
-        let behind = PreemptIn { vtime, victim_vtime: vtime.wrapping_add(granularity + 1 + ahead), victim_ran: min_run, ..input };
-        let expected = if matches!(level, 2 | 4 | 5) { Preempt::Soon } else { Preempt::Now };
-        prop_assert_eq!(preempt(&behind, &limits), expected);
+        let limits = PreemptLimits { granularity: granularity(plain, urgent), min_run };
+        prop_assert!(limits.granularity <= plain, "urgency never delays");
+        let input = PreemptIn { vtime: vtime.wrapping_add(ahead), victim_vtime: vtime, victim_ran: ran };
+        prop_assert!(!preempt(&input, &limits));
+        let behind = PreemptIn { vtime, victim_vtime: vtime.wrapping_add(limits.granularity + 1 + ahead), victim_ran: min_run };
+        prop_assert!(preempt(&behind, &limits));
         // However urgent: a victim keeps its shortest stay.
         let fresh = PreemptIn { victim_ran: ran % (min_run + 1), ..behind };
-        if fresh.victim_ran < min_run {
-            prop_assert_eq!(preempt(&fresh, &limits), Preempt::No);
-        }
-        let sooner = preempt(&PreemptIn { urgent: 1, ..behind }, &limits);
-        prop_assert_eq!(sooner, expected, "urgency never delays");
+        prop_assert_eq!(preempt(&fresh, &limits), fresh.victim_ran == min_run);
     }
 
     #[test]
@@ -275,7 +284,8 @@ mod simulation {
             let waiting = (0..tasks.len()).filter(|i| ready(*i)).count() as u32 - 1;
             let task = &mut tasks[next];
             task.longest_wait = task.longest_wait.max(now - task.waiting_since);
-            let input = SliceIn { period: 24_000_000, floor: FLOOR, ceiling: 20_000_000, waiting, cpus: cpus as u32 };
+            let input =
+                SliceIn { period: 24_000_000, floor: FLOOR, ceiling: 20_000_000, waiting: waiting / cpus as u32 };
             let mut ran = extend_repay(&mut task.account, slice(&input), FLOOR);
             while task.claims {
                 match extend(&mut task.account, &LIMITS, Critical::Section as u32, now + ran) {

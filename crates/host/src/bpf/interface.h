@@ -12,7 +12,7 @@
 #define ENTRAIN_HOST_VMS   1024
 #define ENTRAIN_VM_SLOTS   8
 
-/* Halted vCPUs whose instant bit follows an idle transition at once; the others follow within one tick (100 ms). */
+/* Halted vCPUs whose instant bit follows a pCPU's change at once; the others follow within one tick (100 ms). */
 #define ENTRAIN_PCPU_SLOTS   4
 #define ENTRAIN_DOMAIN_SLOTS 16
 
@@ -81,9 +81,11 @@ struct entrain_vm {
 /* One pCPU. */
 struct entrain_pcpu {
 	__u32 idle;
-	__u32 domain;			 /* CPUs that share a cache: the kernel looks for an idle CPU among them */
-	__u32 capacity;			 /* 0..1024, by the daemon */
-	__u32 perf;			 /* performance level now, 0..1024 */
+	__u32 open;	/* a vCPU that wakes here runs at once */
+	__u32 domain;	/* CPUs that share a cache: the kernel looks for an idle CPU among them */
+	__u32 capacity; /* 0..1024, by the daemon */
+	__u32 perf;	/* performance level now, 0..1024 */
+	__u32 pad;
 	__u32 slots[ENTRAIN_PCPU_SLOTS]; /* 1 + index of halted vCPUs that may run on this pCPU only */
 	/* Counters since start. */
 	__u64 switches;	 /* context switches of vCPUs */
@@ -94,7 +96,7 @@ struct entrain_pcpu {
 };
 
 struct entrain_domain {
-	__s32 idle; /* idle pCPUs in it */
+	__s32 open; /* pCPUs in it on which a vCPU that wakes runs at once */
 	__u32 pad;
 	__u32 slots[ENTRAIN_DOMAIN_SLOTS]; /* 1 + index of halted vCPUs that ran here last */
 };
@@ -195,7 +197,7 @@ struct entrain_found {
 
 _Static_assert(sizeof(struct entrain_vcpu) == 192, "see interface.rs");
 _Static_assert(sizeof(struct entrain_vm) == 224, "see interface.rs");
-_Static_assert(sizeof(struct entrain_pcpu) == 72, "see interface.rs");
+_Static_assert(sizeof(struct entrain_pcpu) == 80, "see interface.rs");
 _Static_assert(sizeof(struct entrain_domain) == 72, "see interface.rs");
 _Static_assert(sizeof(struct entrain_event) == 24, "see interface.rs");
 _Static_assert(sizeof(struct entrain_wait_key) == 12, "see interface.rs");

@@ -3,9 +3,9 @@
  * Watches the vCPUs from the scheduler's tracepoints, keeps their figures and publishes to their guests.
  *
  * Cost: a context switch between threads that are no vCPUs costs two failed lookups. A vCPU's switch costs a handful of
- * compare-and-swaps on its own page. An idle transition looks at ENTRAIN_PCPU_SLOTS entries, and at
- * ENTRAIN_DOMAIN_SLOTS more when the last idle CPU of a cache domain goes or the first one comes; nothing depends on
- * the number of VMs.
+ * compare-and-swaps on its own page. A pCPU that becomes free for vCPUs, or no more, looks at ENTRAIN_PCPU_SLOTS
+ * entries, and at ENTRAIN_DOMAIN_SLOTS more when it is the first or the last such of its cache domain; nothing depends
+ * on the number of VMs.
  */
 #include "observe_vcpu.h"
 #include "observe_doorbell.h"
@@ -14,24 +14,40 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
+/* Set by the daemon while VMs compete: it wants to hear of the next pCPU that goes idle. */
+__u32 want_idle = 0;
+
+static __always_inline void idle_transition(struct entrain_pcpu *pcpu, bool idle)
+{
+	pcpu->idle = idle;
+	pcpu->idles++;
+	if (idle && READ_ONCE(want_idle)) {
+		WRITE_ONCE(want_idle, 0);
+		report(ENTRAIN_EVENT_IDLE, 0, 0, 0);
+	}
+}
+
 SEC("tp_btf/sched_switch")
 int BPF_PROG(observe_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
 {
 	__u32 out = slot_of(prev), in = slot_of(next);
-	bool from_idle = prev->pid == 0, to_idle = next->pid == 0;
+	bool was_idle = prev->pid == 0, idle = next->pid == 0;
+	bool was_open = gives_way(prev, out), open = gives_way(next, in);
 	struct entrain_pcpu *pcpu;
 	struct entrain_vcpu *vcpu;
 	__u32 cpu;
 	__u64 now;
 
-	if (!out && !in && from_idle == to_idle)
+	if (!out && !in && was_idle == idle && was_open == open)
 		return 0;
 	cpu = bpf_get_smp_processor_id();
 	pcpu = bpf_map_lookup_elem(&pcpus, &cpu);
 	if (!pcpu)
 		return 0;
-	if (from_idle != to_idle)
-		idle_transition(pcpu, to_idle);
+	if (was_idle != idle)
+		idle_transition(pcpu, idle);
+	if (was_open != open)
+		opens(pcpu, open);
 	if (!out && !in)
 		return 0;
 	now = bpf_ktime_get_ns();

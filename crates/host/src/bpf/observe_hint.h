@@ -1,17 +1,26 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The instant hint: whether a halted vCPU would run at once if it were kicked now, kept true as pCPUs go idle and wake.
- */
+/* The instant hint: whether a halted vCPU would run at once if it were kicked now, kept true as pCPUs come and go. */
 #ifndef ENTRAIN_OBSERVE_HINT_H
 #define ENTRAIN_OBSERVE_HINT_H
 
 #include "observe_state.h"
 
-/* Set by the daemon while VMs compete: it wants to hear of the next pCPU that goes idle. */
-__u32 want_idle = 0;
+#define MAX_RT_PRIO 100
 
 /*
- * Whether a halted vCPU would run at once: the kernel wakes a thread on an idle CPU that shares a cache with its last
- * one if there is any, or on its only CPU.
+ * Whether a vCPU that wakes gets the CPU at once from a task; `slot` is 1 + its index if it is a vCPU. Under our
+ * scheduler tasks of the host that compute without a pause do not keep a vCPU waiting, which had slept (place.h).
+ */
+static __always_inline bool gives_way(const struct task_struct *task, __u32 slot)
+{
+	if (task->pid == 0)
+		return true;
+	return (extra_features & ENTRAIN_F_HOST_SCHED) && !slot && task->prio >= MAX_RT_PRIO;
+}
+
+/*
+ * Whether a halted vCPU would run at once: a thread is woken on a CPU that shares a cache with its last one and is
+ * idle, or gives way, if there is any, or on its only CPU.
  */
 static __always_inline __u32 would_run(const struct entrain_vcpu *vcpu)
 {
@@ -21,13 +30,13 @@ static __always_inline __u32 would_run(const struct entrain_vcpu *vcpu)
 
 	if (!pcpu)
 		return 0;
-	if (pcpu->idle)
+	if (pcpu->open)
 		return 1;
 	if (vcpu->wired)
 		return 0;
 	domain = pcpu->domain;
 	dom = bpf_map_lookup_elem(&domains, &domain);
-	return dom && READ_ONCE(dom->idle) > 0;
+	return dom && READ_ONCE(dom->open) > 0;
 }
 
 /* Brings the hint of one halted vCPU up to date; `slot` is 1 + its index. Stale slots change nothing. */
@@ -60,26 +69,22 @@ static __always_inline bool refresh(__u32 slot)
 	return true;
 }
 
-static __always_inline void idle_transition(struct entrain_pcpu *pcpu, bool idle)
+/* From now on a vCPU that wakes here runs at once, or no more. */
+static __always_inline void opens(struct entrain_pcpu *pcpu, bool open)
 {
 	__u32 id = pcpu->domain;
 	struct entrain_domain *dom = bpf_map_lookup_elem(&domains, &id);
 	int i, before;
 
-	if (pcpu->idle == idle)
+	if (pcpu->open == open)
 		return;
-	pcpu->idle = idle;
-	pcpu->idles++;
-	if (idle && READ_ONCE(want_idle)) {
-		WRITE_ONCE(want_idle, 0);
-		report(ENTRAIN_EVENT_IDLE, 0, 0, 0);
-	}
+	pcpu->open = open;
 	for (i = 0; i < ENTRAIN_PCPU_SLOTS; i++)
 		pcpu->instants += refresh(pcpu->slots[i]);
 	if (!dom)
 		return;
-	before = __sync_fetch_and_add(&dom->idle, idle ? 1 : -1);
-	if (before != (idle ? 0 : 1))
+	before = __sync_fetch_and_add(&dom->open, open ? 1 : -1);
+	if (before != (open ? 0 : 1))
 		return;
 	bpf_for (i, 0, ENTRAIN_DOMAIN_SLOTS) {
 		if (i >= 0 && i < ENTRAIN_DOMAIN_SLOTS)
@@ -87,7 +92,8 @@ static __always_inline void idle_transition(struct entrain_pcpu *pcpu, bool idle
 	}
 }
 
-/* Remembers a vCPU that halts here, so that idle transitions find it. Direct-mapped: a newer one displaces an older. */
+/* Remembers a vCPU that halts here, so that a change of its pCPU finds it. Direct-mapped: a newer one displaces an
+ * older. */
 static __always_inline void remember(struct entrain_pcpu *pcpu, const struct entrain_vcpu *vcpu, __u32 index)
 {
 	__u32 id = pcpu->domain;

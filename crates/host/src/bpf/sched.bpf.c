@@ -12,6 +12,7 @@
 #include "sched_queue.h"
 #include "sched_preempt.h"
 #include "sched_yield.h"
+#include "sched_kick.h"
 #include "sched_perf.h"
 
 char LICENSE[] SEC("license") = "GPL";
@@ -42,6 +43,8 @@ __s32 SCX_OP(host_select_cpu, struct task_struct *p, __s32 prev_cpu, __u64 wake_
 	cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
 	if (idle)
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_max_ns, 0);
+	else if (use_follow)
+		cpu = queue_with_kicker(p, cpu);
 	return cpu;
 }
 
@@ -50,11 +53,11 @@ void SCX_OP(host_enqueue, struct task_struct *p, __u64 enq_flags)
 	struct task_ctx *t = task_ctx(p);
 	__u64 now = scx_bpf_now();
 	__s32 cpu = scx_bpf_task_cpu(p), victim = -1;
-	bool wakeup = enq_flags & SCX_ENQ(WAKEUP);
-	struct wanting w = {};
+	bool wakeup = enq_flags & SCX_ENQ(WAKEUP), urgent = false;
 	bool bound = p->nr_cpus_allowed == 1 || p->migration_disabled;
 	struct cpu_ctx *c = cpu_ctx(cpu);
 	struct queue_ctx *q;
+	__u64 vtime;
 
 	if (!t || !c) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_min_ns, enq_flags);
@@ -66,19 +69,21 @@ void SCX_OP(host_enqueue, struct task_struct *p, __u64 enq_flags)
 	q = queue_of(c->llc);
 	/* A sleeper's past is bounded; what a task that never slept is owed or owes stays, or a VM that yields much
 	 * loses it. */
-	w.vcpu = t->pub.vcpu;
 	if (wakeup) {
-		w.urgent = wakes_urgently(p, t, now);
-		if (w.urgent)
+		urgent = wakes_urgently(p, t, now);
+		if (urgent)
 			COUNT(t, urgent, 1);
-		t->pub.vtime = entrain_wake_vtime(t->pub.vtime, q->vtime, credit_of(t, w.urgent), debt_ns);
+		t->pub.vtime = entrain_wake_vtime(t->pub.vtime, q->vtime, credit_of(t, urgent), debt_ns);
 	}
-	w.vtime = t->pub.vtime;
+	vtime = t->pub.vtime;
 	if (t->front == 1) {
-		w.vtime = q->vtime - 2 * credit_ns;
+		vtime = q->vtime - 2 * credit_ns;
 		COUNT(t, fronted, 1);
 	}
 	if (use_wake_preempt && wakeup) {
+		struct wanting w;
+
+		wants(&w, vtime, t->pub.vcpu, urgent);
 		victim = victim_for(p, &w, cpu, now);
 		if (victim >= 0 && victim != cpu) {
 			cpu = victim;
@@ -88,7 +93,7 @@ void SCX_OP(host_enqueue, struct task_struct *p, __u64 enq_flags)
 		}
 	}
 	wait_begin(t, c, cpu);
-	scx_insert_vtime(p, DSQ_CPU(cpu), slice_now(t, c), w.vtime, enq_flags);
+	scx_insert_vtime(p, DSQ_CPU(cpu), slice_now(t, c), vtime, enq_flags);
 
 	/* Not through select_cpu (bound to one CPU, or put back): an idle CPU may still be there for it. */
 	if (bound) {
@@ -134,6 +139,7 @@ void SCX_OP(host_dispatch, __s32 cpu, struct task_struct *prev)
 		behind = behind_at(c, cpu, stays && (!waits || entrain_before(clock, first)) ? clock : first);
 	if (waits || behind >= 0) {
 		if (stays && behind < 0 && entrain_before(clock, first)) {
+			c->turn = now;
 			scx_bpf_task_set_slice(prev, slice_now(t, c));
 			return;
 		}
@@ -146,10 +152,13 @@ void SCX_OP(host_dispatch, __s32 cpu, struct task_struct *prev)
 		if (waits && scx_bpf_dsq_move_to_local(DSQ_CPU(cpu)))
 			return;
 	}
+	/* One that yielded goes on where nobody waits in this queue: to fetch another for each yield costs moves. */
 	if (!t && fetch_any(c, cpu))
 		return;
-	if (t)
+	if (t) {
+		c->turn = now;
 		scx_bpf_task_set_slice(prev, slice_now(t, c));
+	}
 }
 
 /*
@@ -160,16 +169,21 @@ void SCX_OP(host_tick, struct task_struct *p)
 {
 	__s32 cpu = scx_bpf_task_cpu(p);
 	struct cpu_ctx *c = cpu_ctx(cpu);
-	struct wanting w = {.vcpu = true};
-	__u64 now;
+	struct wanting w;
+	__u64 now, first;
 
 	perf_tick(p);
 	if (!c || !c->started || c->granted || c->waiting <= 0)
 		return;
 	now = scx_bpf_now();
-	if (entrain_sub(now, c->started) + TICK_EARLY_NS >= slice_for(c) ||
-	    (first_of(c, cpu, &w.vtime) && takes_cpu(&w, running_vtime(c, now), c, now)))
-		scx_bpf_task_set_slice(p, 0);
+	if (entrain_sub(now, c->turn) + TICK_EARLY_NS < slice_for(c)) {
+		if (!first_of(c, cpu, &first))
+			return;
+		wants(&w, first, true, false);
+		if (!takes_cpu(&w, running_vtime(c, now), c, now))
+			return;
+	}
+	scx_bpf_task_set_slice(p, 0);
 }
 
 void SCX_OP(host_runnable, struct task_struct *p, __u64 enq_flags)
@@ -200,9 +214,10 @@ void SCX_OP(host_running, struct task_struct *p)
 	__s32 cpu = scx_bpf_task_cpu(p);
 	struct task_ctx *t = task_ctx(p);
 	struct cpu_ctx *c = cpu_ctx(cpu);
-	__u64 now = scx_bpf_now();
+	__u64 now = scx_bpf_now(), first = 0;
 	struct queue_ctx *q;
 	struct vm_ctx *vm;
+	bool waits;
 
 	if (!t || !c)
 		return;
@@ -226,9 +241,16 @@ void SCX_OP(host_running, struct task_struct *p)
 	c->leave = 0;
 	c->tgid = t->pub.vcpu ? t->pub.tgid : 0;
 	c->started = now;
+	if (t->brief) {
+		t->brief = 0;
+		leave_soon(c, cpu, now);
+	}
+	if (!t->heir)
+		c->turn = now;
+	t->heir = 0;
 	q = queue_of(c->llc);
-	if (entrain_before(q->vtime, t->pub.vtime))
-		q->vtime = t->pub.vtime;
+	waits = first_of(c, cpu, &first);
+	q->vtime = entrain_queue_vtime(q->vtime, t->pub.vtime, waits, first);
 	vm = corun_skew_ns ? vm_of(t) : NULL;
 	if (vm)
 		__sync_fetch_and_add(&vm->running, 1);
@@ -299,6 +321,21 @@ bool SCX_OP(host_yield, struct task_struct *from, struct task_struct *to)
 		return false;
 	}
 	return use_yield && yield_directed(from, f, to);
+}
+
+/* arm64: a vCPU waits for an event; with `wfe`, it spins. KVM looks for a sibling to yield to only after this. */
+SEC("tp_btf/kvm_wfx_arm64")
+int BPF_PROG(host_wfx, unsigned long pc, bool is_wfe)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct task_ctx *t;
+
+	if (!is_wfe || !use_yield || !answer_ns)
+		return 0;
+	t = task_ctx(p);
+	if (t && t->pub.vcpu && t->started)
+		spins(p, t);
+	return 0;
 }
 
 __s32 SCX_OP(host_init_task, struct task_struct *p, struct scx_init_task_args *args)

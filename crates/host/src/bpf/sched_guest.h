@@ -83,6 +83,21 @@ static __always_inline __u32 channel_critical(struct task_struct *p, __u64 kvm_v
 	return level == ENTRAIN_CRITICAL_MASKED ? level : ENTRAIN_CRITICAL_FREE;
 }
 
+/*
+ * Bits of kvm_vcpu.requests that say that an interrupt waits for the vCPU: KVM_REQ_IRQ_PENDING of arm64, KVM_REQ_EVENT
+ * of x86 without APIC virtualization (asm/kvm_host.h: macros, which no BTF has).
+ */
+#define ARM64_REQ_IRQ_PENDING (1ULL << 9)
+#define X86_REQ_EVENT	      (1ULL << 14)
+
+/* Whether a vCPU that is off its CPU has an interrupt to take: a sibling may spin until it has. */
+static __always_inline bool owes_answer(__u64 kvm_vcpu)
+{
+	__u64 bit = bpf_core_field_exists(struct kvm_cpu_context, regs) ? ARM64_REQ_IRQ_PENDING : X86_REQ_EVENT;
+
+	return kvm_vcpu && (BPF_CORE_READ((struct kvm_vcpu *)kvm_vcpu, requests) & bit);
+}
+
 /* The page with a vCPU's guest words; NULL where nobody keeps them current, or not since its agent fell silent. */
 static __always_inline struct entrain_page *guest_words(struct task_ctx *t, struct entrain_pairing *pairing, __u64 now)
 {

@@ -90,28 +90,49 @@ static __always_inline bool may_stay(struct task_struct *prev, struct task_ctx *
 	return true;
 }
 
+/* A vCPU that came to take an interrupt begins to run: the timer looks whether it is done, as after an extension. */
+static __always_inline void leave_soon(struct cpu_ctx *c, __u32 cpu, __u64 now)
+{
+	struct recheck *r = bpf_map_lookup_elem(&sched_rechecks, &cpu);
+
+	if (!r)
+		return;
+	c->granted = now + answer_ns;
+	bpf_timer_start(&r->timer, answer_ns, BPF_F_TIMER_CPU_PIN);
+}
+
 /* What wants a CPU. */
 struct wanting {
 	__u64 vtime;
-	bool vcpu;
-	bool urgent; /* its guest says so */
+	__u64 granularity;
+	__u64 vcpu_min_run; /* a vCPU that runs stays at least so long */
 };
+
+/*
+ * A vCPU leaves another vCPU a while, a task of the host does not. Worked out once: in the loop over the victims each
+ * branch would double what the verifier has to look at.
+ */
+static __always_inline void wants(struct wanting *w, __u64 vtime, bool vcpu, bool urgent)
+{
+	w->vtime = vtime;
+	w->granularity = entrain_granularity(granularity_ns, urgent);
+	w->vcpu_min_run = vcpu && !urgent ? min_run_vcpu_ns : min_run_ns;
+}
 
 /* Whether one that waits takes the CPU from the task that runs there, whose clock is at `running`. */
 static __always_inline bool takes_cpu(const struct wanting *w, __u64 running, const struct cpu_ctx *c, __u64 now)
 {
 	struct entrain_preempt_limits limits = {
-		.granularity = granularity_ns,
-		.min_run = w->vcpu && !w->urgent && c->tgid ? min_run_vcpu_ns : min_run_ns,
+		.granularity = w->granularity,
+		.min_run = c->tgid ? w->vcpu_min_run : min_run_ns,
 	};
 	struct entrain_preempt_in in = {
 		.vtime = w->vtime,
 		.victim_vtime = running,
 		.victim_ran = entrain_sub(now, c->started),
-		.urgent = w->urgent,
 	};
 
-	return entrain_preempt(&in, &limits) != ENTRAIN_PREEMPT_NO;
+	return entrain_preempt(&in, &limits);
 }
 
 /*

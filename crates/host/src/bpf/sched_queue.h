@@ -17,7 +17,7 @@
 #define FETCH_SCAN 2
 
 /* A directed yield that nobody has followed for so long is forgotten: the lock has moved on. */
-#define NEXT_STALE_NS (2 * ENTRAIN_MSEC)
+#define YIELD_STALE_NS (2 * ENTRAIN_MSEC)
 
 /* The slice that a queue as long as this one leaves. */
 static __always_inline __u64 slice_for(const struct cpu_ctx *c)
@@ -26,7 +26,6 @@ static __always_inline __u64 slice_for(const struct cpu_ctx *c)
 		.period = period_ns,
 		.floor = slice_min_ns,
 		.ceiling = slice_max_ns,
-		.cpus = 1,
 		.waiting = c->waiting > 0 ? c->waiting : 0,
 	};
 
@@ -90,7 +89,15 @@ static __always_inline bool take_task(struct task_struct *p, struct task_ctx *t,
 	return moved;
 }
 
-/* The target of a directed yield. Returns whether it was put on this CPU. */
+/* This CPU takes the task next, whoever is first in its queue; a brief one leaves soon. */
+static __always_inline void put_next(struct cpu_ctx *c, struct task_struct *p, bool brief, __u64 now)
+{
+	c->next = p->scx.tid;
+	c->next_brief = brief;
+	c->next_until = now + YIELD_STALE_NS;
+}
+
+/* The task that was put to the front. Returns whether it was put on this CPU. */
 static __always_inline bool take_next(struct cpu_ctx *c, __s32 cpu, __u64 now)
 {
 	struct task_struct *p;
@@ -100,14 +107,17 @@ static __always_inline bool take_next(struct cpu_ctx *c, __s32 cpu, __u64 now)
 	if (!tid)
 		return false;
 	c->next = 0;
-	if (entrain_sub(now, c->next_at) > NEXT_STALE_NS)
+	if (entrain_before(c->next_until, now))
 		return false;
 	p = scx_bpf_tid_to_task(tid);
 	t = p ? task_ctx(p) : NULL;
 	if (!t)
 		return false;
-	if (take_task(p, t, cpu))
+	if (take_task(p, t, cpu)) {
+		t->brief = c->next_brief;
+		t->heir = 1;
 		return true;
+	}
 	COUNT(t, yields_lost, 1);
 	return false;
 }

@@ -36,7 +36,7 @@ const volatile __u64 min_run_ns = 200 * ENTRAIN_USEC;
  * The same where one vCPU wakes and another would have to go: most of them halt again within this time, and taking the
  * CPU from one costs an exit, two switches and the rest of its work. EEVDF protects what runs for a slice of 2.8 ms.
  */
-const volatile __u64 min_run_vcpu_ns = 1500 * ENTRAIN_USEC;
+const volatile __u64 min_run_vcpu_ns = 4 * ENTRAIN_MSEC;
 /* Critical sections: look again after, at most per event, bucket, refill per million (extend.h). */
 const volatile __u64 extend_step_ns = 100 * ENTRAIN_USEC;
 const volatile __u64 extend_event_ns = 1 * ENTRAIN_MSEC;
@@ -44,7 +44,9 @@ const volatile __u64 extend_burst_ns = 10 * ENTRAIN_MSEC;
 const volatile __u64 extend_rate_ppm = 50000;
 /* Directed yields: a boost is pending for so long, and the target's clock may be so far ahead. */
 const volatile __u64 yield_again_ns = 1 * ENTRAIN_MSEC;
-const volatile __u64 yield_ahead_ns = 40 * ENTRAIN_MSEC;
+const volatile __u64 yield_ahead_ns = 16 * ENTRAIN_MSEC;
+/* A vCPU that was put to the front to take an interrupt has so long for it; 0 = they are not put to the front. */
+const volatile __u64 answer_ns = 300 * ENTRAIN_USEC;
 /* Virtual time that a task of another CPU must be behind to be taken from its queue: less is fairer from moment to
  * moment, more keeps vCPUs where their caches, TLB and timers are. */
 const volatile __u64 migrate_ns = 6 * ENTRAIN_MSEC;
@@ -56,6 +58,7 @@ const volatile bool use_yield = true;
 const volatile bool use_extend = true;
 const volatile bool use_front = true;
 const volatile bool use_wake_preempt = true;
+const volatile bool use_follow = true;
 
 /* Set by the loader from the host's topology. */
 const volatile __u32 nr_cpus = 1;
@@ -93,6 +96,9 @@ struct task_ctx {
 	__u32 front;   /* 1: preempted inside a section, goes first, once */
 	__u32 share;   /* what it was charged by last, 1/1024 of a weight */
 	__u32 yielded; /* 1: it gave up the CPU itself, so it has no claim to stay or to the front */
+	__u32 brief;   /* 1: it was put to the front to take an interrupt, and leaves soon */
+	__u32 heir;    /* 1: it goes on with the turn of the one who gave way to it */
+	__u32 pad;
 	struct task_perf perf;
 };
 
@@ -105,18 +111,21 @@ struct {
 
 /* One CPU. Written under its run-queue lock, read by anybody. */
 struct cpu_ctx {
-	__u64 vtime;   /* of the running task when it started; its clock now is vtime + charge(now - started) */
-	__u64 started; /* 0 = nothing of ours runs */
-	__u64 next;    /* scx tid of the task that a directed yield put to the front; 0 = none */
-	__u64 next_at;
-	__u64 granted; /* end of the granted extension; 0 = none */
+	__u64 vtime;	  /* of the running task when it started; its clock now is vtime + charge(now - started) */
+	__u64 started;	  /* 0 = nothing of ours runs */
+	__u64 turn;	  /* when it last went to somebody by his clock */
+	__u64 next;	  /* scx tid of the task that a directed yield put to the front; 0 = none */
+	__u64 next_until; /* when that is forgotten */
+	__u64 granted;	  /* end of the granted extension; 0 = none */
+	__u32 next_brief; /* 1: that one leaves soon */
 	__u32 share;
 	__s32 tgid; /* of the running vCPU, 0 = not a vCPU */
 	__u32 llc;
 	__u32 leave;   /* 1: the extension is over, do not ask again */
 	__s32 waiting; /* tasks in its queue */
 	__u32 probe;   /* the other CPU whose queue was looked at last */
-	__u64 pad[7];
+	__u32 pad;
+	__u64 pad2[6];
 };
 
 /* One CPU's performance (sched_perf.h), read by the daemon. Written under its run-queue lock, but for `removed`. */
@@ -174,7 +183,7 @@ struct {
 	__type(value, struct sched_stats);
 } sched_total SEC(".maps");
 
-/* What the CPUs of an LLC share: virtual time, the furthest clock that was ever put on one of them. */
+/* What the CPUs of an LLC share: virtual time, as far as the clocks of their tasks have come (fair.h). */
 struct queue_ctx {
 	__u64 vtime;
 	__s32 waiting; /* tasks in the queues of its CPUs */

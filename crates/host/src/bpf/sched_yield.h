@@ -1,49 +1,100 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Directed yields: a vCPU that spins gives its CPU to the sibling that KVM proposes, if that is of use. */
+/*
+ * A vCPU that spins gives its CPU to a sibling, if that is of use: to the one that KVM proposes (ops.yield), or to one
+ * that has an interrupt to take. KVM would propose that one, too, but knows of it only with APIC virtualization: on
+ * arm64 and elsewhere it leaves out whoever was preempted in user mode, and who waits for the answers of its siblings
+ * spins in vain.
+ */
 #ifndef ENTRAIN_SCHED_YIELD_H
 #define ENTRAIN_SCHED_YIELD_H
 
-#include "sched_state.h"
-#include "sched_guest.h"
+#include "sched_queue.h"
 
-/* Called with the run-queue locks of both held, so neither moves meanwhile. */
-static __always_inline bool yield_directed(struct task_struct *from, struct task_ctx *f, struct task_struct *to)
+/* CPUs whose queues one spin looks at for a sibling. */
+#define SPIN_SCAN 4
+
+/* Whether the vCPU that runs here gives way to a sibling; if so the sibling is next. */
+static __always_inline bool give_way(struct task_struct *from, struct task_ctx *f, struct task_struct *to,
+				     struct task_ctx *t, struct cpu_ctx *c, __s32 cpu, bool owes, __u64 now)
 {
-	struct entrain_yield_limits limits = {.again = yield_again_ns, .ahead = yield_ahead_ns};
+	struct entrain_yield_limits limits = {.turn = slice_for(c), .again = yield_again_ns, .ahead = yield_ahead_ns};
+	struct cpu_ctx *home = cpu_ctx(t->cpu);
 	struct entrain_yield_in in = {};
 	enum entrain_yield_verdict verdict;
-	__u64 now = scx_bpf_now();
-	__s32 cpu = scx_bpf_task_cpu(from);
-	struct task_ctx *t = task_ctx(to);
-	struct cpu_ctx *c = cpu_ctx(cpu), *home = t ? cpu_ctx(t->cpu) : NULL;
-	struct vm_ctx *vm;
 
-	if (!t || !c || !home)
+	if (!home)
 		return false;
-	vm = vm_of(f);
-	if (vm)
-		vm->depends = now;
-
 	in.sibling = from->tgid == to->tgid;
 	in.waiting = t->waiting && t->queued;
 	in.allowed = !to->migration_disabled && bpf_cpumask_test_cpu(cpu, to->cpus_ptr);
 	in.level = t->level;
+	in.owes = owes;
 	in.boosted = t->boosted ? entrain_sub(now, t->boosted) : ~0ULL;
 	in.vtime = t->pub.vtime;
 	in.queue = queue_of(home->llc)->vtime;
+	in.turn = entrain_sub(now, c->turn);
 	verdict = entrain_yield(&in, &limits);
 	COUNT(t, yields[verdict & 7], 1);
 	if (verdict != ENTRAIN_YIELD_HONOURED)
 		return false;
-
 	t->boosted = now;
-	c->next = to->scx.tid;
-	c->next_at = now;
+	put_next(c, to, owes && !entrain_critical_holds(t->level), now);
 	f->yielded = 1;
 	COUNT(f, spins, 1);
 	/* The kernel reschedules after a yield that was followed; with no slice left, ops.dispatch comes to decide. */
 	scx_bpf_task_set_slice(from, 0);
 	return true;
+}
+
+/* Called with the run-queue locks of both held, so neither moves meanwhile. */
+static __always_inline bool yield_directed(struct task_struct *from, struct task_ctx *f, struct task_struct *to)
+{
+	__s32 cpu = scx_bpf_task_cpu(from);
+	struct task_ctx *t = task_ctx(to);
+	struct cpu_ctx *c = cpu_ctx(cpu);
+	__u64 now = scx_bpf_now();
+	struct vm_ctx *vm;
+
+	if (!t || !c)
+		return false;
+	vm = vm_of(f);
+	if (vm)
+		vm->depends = now;
+	return give_way(from, f, to, t, c, cpu, owes_answer(t->kvm_vcpu), now);
+}
+
+/* The vCPU of the current thread spins: a sibling that owes an answer takes its CPU, for a moment. */
+static __always_inline void spins(struct task_struct *p, struct task_ctx *t)
+{
+	__s32 cpu = bpf_get_smp_processor_id();
+	struct cpu_ctx *c = cpu_ctx(cpu);
+	__u64 now = scx_bpf_now();
+	struct task_struct *to;
+	__u32 i;
+
+	if (!c || (c->next && !entrain_before(c->next_until, now)))
+		return;
+	bpf_for (i, 0, SPIN_SCAN) {
+		__u32 other = cpu + i, seen = 0;
+
+		if (i >= nr_cpus)
+			break;
+		if (other >= nr_cpus)
+			other -= nr_cpus;
+		bpf_for_each (scx_dsq, to, DSQ_CPU(other), 0) {
+			struct task_ctx *u = task_ctx(to);
+
+			if (seen++ >= CORUN_SCAN)
+				break;
+			/* Whoever was preempted inside a section is KVM's to propose. */
+			if (!u || to->tgid != p->tgid || entrain_critical_holds(u->level) || !owes_answer(u->kvm_vcpu))
+				continue;
+			if (give_way(p, t, to, u, c, cpu, true, now)) {
+				scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+				return;
+			}
+		}
+	}
 }
 
 #endif /* ENTRAIN_SCHED_YIELD_H */

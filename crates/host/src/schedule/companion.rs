@@ -28,6 +28,7 @@ impl Schedule {
     /// Loads the scheduler; it shares the maps of the channel with the observing programs.
     pub(crate) fn start(mut options: Options, programs: &Programs) -> Result<Self, HostError> {
         options.share = programs.channel_maps();
+        options.spins = programs.sees_spins();
         let scheduler = Scheduler::start(&options)?;
         info!("scheduling the host; the kernel's own scheduler takes over when this process ends");
         Ok(Self { scheduler, ticks: 0 })

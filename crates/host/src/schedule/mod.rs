@@ -19,6 +19,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use entrain_bpf::Features;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, ProgramInput};
 
@@ -104,6 +105,8 @@ pub struct Options {
     /// Maps of the channel that the observing programs keep current, by name; without them the scheduler knows only what
     /// KVM saw of its guests.
     pub share: Vec<(&'static str, OwnedFd)>,
+    /// Whether the kernel tells of vCPUs that spin (`Features::kvm_wfx`).
+    pub spins: bool,
     /// Whether CPUs are asked for performance.
     pub perf: Perf,
     /// Capacity of each CPU (0..=1024) instead of the kernel's, for emulated ones; empty = the kernel's.
@@ -113,15 +116,15 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let (perf, capacities) = (Perf::Auto, Vec::new());
-        Self { tune: Vec::new(), sys: "/sys".into(), share: Vec::new(), perf, capacities }
+        Self { tune: Vec::new(), sys: "/sys".into(), share: Vec::new(), spins: false, perf, capacities }
     }
 }
 
 /// The loaded scheduler. Dropping it gives all tasks back to the kernel's own.
 pub struct Scheduler {
-    /// Fields are dropped in order: the link first.
+    /// Fields are dropped in order: the links first, the scheduler's own before all.
     #[allow(dead_code)]
-    link: Option<Link>,
+    links: Vec<Link>,
     skel: bpf::SchedSkel<'static>,
     /// What the map of classes holds, by the VMM's process.
     classes: BTreeMap<i32, classes::SchedClass>,
@@ -144,10 +147,14 @@ impl Scheduler {
         let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
         let plan = perf::Plan::make(options, &topology);
         let levels = if plan.ask { topology.cpus } else { 0 };
-        let mut scheduler =
-            Scheduler { link: None, skel: load(storage, options, &topology, &plan)?, levels, classes: BTreeMap::new() };
+        let mut scheduler = Scheduler {
+            links: Vec::new(),
+            skel: load(storage, options, &topology, &plan)?,
+            levels,
+            classes: BTreeMap::new(),
+        };
         match scheduler.skel.maps.entrain_ops.attach_struct_ops() {
-            Ok(link) => scheduler.link = Some(link),
+            Ok(link) => scheduler.links.push(link),
             Err(error) => {
                 // The scheduler's own reason says more than the error of the system call.
                 let error = match scheduler.ended() {
@@ -156,6 +163,10 @@ impl Scheduler {
                 };
                 return Err(ScheduleError::Kernel { doing: "starting it", error });
             }
+        }
+        if options.spins {
+            let link = scheduler.skel.progs.host_wfx.attach().map_err(kernel("watching vCPUs that spin"))?;
+            scheduler.links.push(link);
         }
         Ok(scheduler)
     }
@@ -245,8 +256,8 @@ impl Scheduler {
 }
 
 /// The verifier's work for the scheduler's programs, loaded for this and not started.
-pub(crate) fn measure() -> Result<Vec<Complexity>, ScheduleError> {
-    let options = Options::default();
+pub(crate) fn measure(features: &Features) -> Result<Vec<Complexity>, ScheduleError> {
+    let options = Options { spins: features.kvm_wfx, ..Options::default() };
     let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
     let topology = Topology::read(&options.sys)?;
     let plan = perf::Plan::make(&options, &topology);
@@ -268,6 +279,7 @@ fn load(
     for (name, value) in &options.tune {
         tunables::set(rodata, name, value)?;
     }
+    open.progs.host_wfx.set_autoload(options.spins);
     for (name, fd) in &options.share {
         for mut map in open.open_object_mut().maps_mut() {
             if map.name() == *name {

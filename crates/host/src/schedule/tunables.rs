@@ -53,6 +53,7 @@ tunables! {
     extend_rate_ppm: u64,
     yield_again_ns: u64,
     yield_ahead_ns: u64,
+    answer_ns: u64,
     migrate_ns: u64,
     corun_skew_ns: u64,
     corun_memory_ns: u64,
@@ -60,4 +61,5 @@ tunables! {
     use_extend: bool,
     use_front: bool,
     use_wake_preempt: bool,
+    use_follow: bool,
 }

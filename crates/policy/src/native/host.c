@@ -63,9 +63,19 @@ int entrain_n_corun(const struct entrain_corun_in *in, uint64_t skew)
 	return entrain_corun(in, skew);
 }
 
+uint64_t entrain_n_queue_vtime(uint64_t queue, uint64_t running, int waits, uint64_t first)
+{
+	return entrain_queue_vtime(queue, running, waits, first);
+}
+
 int entrain_n_urgent(uint64_t word)
 {
 	return entrain_urgent(word);
+}
+
+uint64_t entrain_n_granularity(uint64_t granularity, int urgent)
+{
+	return entrain_granularity(granularity, urgent);
 }
 
 int entrain_n_preempt(const struct entrain_preempt_in *in, const struct entrain_preempt_limits *l)
