@@ -22,10 +22,43 @@ pub enum Vmm {
     Other,
 }
 
+/// A path's last part.
+fn base(path: &str) -> &str {
+    path.trim_end_matches(" (deleted)").rsplit('/').next().unwrap_or_default()
+}
+
+/// Options of the dynamic loader that take a value in a word of its own (ld.so(8)).
+const LOADER_VALUES: [&str; 7] = [
+    "--library-path",
+    "--preload",
+    "--argv0",
+    "--inhibit-rpath",
+    "--audit",
+    "--glibc-hwcaps-prepend",
+    "--glibc-hwcaps-mask",
+];
+
+/// What the dynamic loader was told to run, if the program is one (`ld-linux-x86-64.so.2 --library-path … qemu …`).
+fn loaded<'a>(loader: &str, arguments: &'a [String]) -> Option<&'a str> {
+    if !loader.starts_with("ld-linux") && !loader.starts_with("ld-musl") {
+        return None;
+    }
+    let mut words = arguments.iter().skip(1).map(String::as_str);
+    while let Some(word) = words.next() {
+        if LOADER_VALUES.contains(&word) {
+            words.next();
+        } else if !word.starts_with('-') {
+            return Some(base(word));
+        }
+    }
+    None
+}
+
 impl Vmm {
-    /// By the program's name, its arguments and its cgroup.
+    /// By the program's name, its arguments (its own name first) and its cgroup.
     pub(crate) fn recognise(program: &str, arguments: &[String], cgroup: &str) -> Self {
-        let base = program.trim_end_matches(" (deleted)").rsplit('/').next().unwrap_or_default();
+        let base = base(program);
+        let base = loaded(base, arguments).unwrap_or(base);
         // `comm` holds 15 characters at most.
         if base.starts_with("cloud-hyperviso") {
             Self::CloudHypervisor
@@ -76,6 +109,10 @@ mod tests {
         assert_eq!(Vmm::recognise("/opt/firecracker-v1.7", &none, ""), Vmm::Firecracker);
         assert_eq!(Vmm::recognise("/usr/bin/crosvm", &none, ""), Vmm::Crosvm);
         assert_eq!(Vmm::recognise("lkvm", &none, ""), Vmm::Other);
+        let words = "ld.so --argv0 x --library-path /lib:/qemu/lib /opt/q/qemu-system-aarch64 -smp 2";
+        let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+        assert_eq!(Vmm::recognise("/lib64/ld-linux-x86-64.so.2", &words, ""), Vmm::Qemu);
+        assert_eq!(Vmm::recognise("/lib64/ld-linux-x86-64.so.2", &words[..1], ""), Vmm::Other);
         // libvirt writes its objects as JSON since QEMU takes that.
         assert_eq!(Vmm::recognise("qemu-system-x86_64", &libvirt, ""), Vmm::Libvirt);
     }

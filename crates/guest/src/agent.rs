@@ -83,7 +83,7 @@ pub fn run(system: &System, anywhere: bool, companion: &mut dyn Companion) -> Re
     if !anywhere && doorbell::under_hypervisor() == Some(false) {
         return Err(GuestError::NotAGuest);
     }
-    let bpffs = system.bpffs()?;
+    let bpffs = system.mounted_bpffs()?;
     let _lock = Lock::take(&system.run_folder()?)?;
     let signals = Signals::new()?;
     if let Some(left) = Pages::open(&bpffs, true)? {

@@ -97,12 +97,12 @@ pub fn run(args: GuestArgs) -> anyhow::Result<ExitCode> {
         return release(&system);
     }
     if let Some(lie) = args.forge {
-        let pages = Pages::open(&system.bpffs()?, true)?.ok_or(GuestError::NothingRegistered)?;
+        let pages = Pages::open(&system.bpffs(), true)?.ok_or(GuestError::NothingRegistered)?;
         forge::forge(&pages, lie, Duration::from_secs(args.forge_seconds))?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(count) = args.kicks {
-        kicks::run(&Pages::open(&system.bpffs()?, false)?.ok_or(GuestError::NothingRegistered)?, count)?;
+        kicks::run(&Pages::open(&system.bpffs(), false)?.ok_or(GuestError::NothingRegistered)?, count)?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(seconds) = args.selftest {
@@ -120,7 +120,7 @@ pub fn run(args: GuestArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn show(system: &System, json: bool, paired: bool) -> anyhow::Result<ExitCode> {
-    let status = status::status(&system.bpffs()?, &system.run_folder()?)?;
+    let status = status::status(&system.bpffs(), &system.run_folder()?)?;
     if json {
         println!("{}", serde_json::to_string(&status)?);
     } else {
@@ -131,7 +131,7 @@ fn show(system: &System, json: bool, paired: bool) -> anyhow::Result<ExitCode> {
 }
 
 fn release(system: &System) -> anyhow::Result<ExitCode> {
-    let bpffs = system.bpffs()?;
+    let bpffs = system.bpffs();
     let folder = system.run_folder()?;
     let ran = Lock::holder(&folder)?;
     let _lock = Lock::take_over(&folder)?;

@@ -109,9 +109,14 @@ impl System {
         Ok(end + 1)
     }
 
-    /// Where pinned maps are kept; mounts the BPF file system there if nothing has, and says so.
-    pub fn bpffs(&self) -> Result<PathBuf> {
-        let path = self.path("sys/fs/bpf");
+    /// Where pinned maps are kept, where the BPF file system is mounted.
+    pub fn bpffs(&self) -> PathBuf {
+        self.path("sys/fs/bpf")
+    }
+
+    /// The same; mounts the BPF file system there if nothing has, and says so.
+    pub fn mounted_bpffs(&self) -> Result<PathBuf> {
+        let path = self.bpffs();
         if self.read_if_there("proc/self/mounts").is_some_and(|mounts| mounts_have_bpffs(&mounts)) {
             return Ok(path);
         }

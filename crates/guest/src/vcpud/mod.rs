@@ -58,7 +58,7 @@ impl Vcpud {
 
 impl Companion for Vcpud {
     fn start(&mut self, _pages: &Pages) -> Result<()> {
-        let bpffs = self.system.bpffs()?;
+        let bpffs = self.system.bpffs();
         let parking = Parking::new(&self.root, &self.system.run_folder()?, self.backend)?;
         let cpus = self.system.online_cpus()?;
         tracing::info!("parking by {:?} among {} CPUs", parking.backend(), cpus.len());
