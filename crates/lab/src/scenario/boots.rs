@@ -90,14 +90,16 @@ fn works(rig: &dyn Rig, guest: usize) -> Result<()> {
     .map(drop)
 }
 
-/// Loads the scheduler for `on` seconds, unloads it for `off`, and so on; counts the loads that took.
+/// Loads the scheduler, for `on` seconds from when it is there, unloads it for `off`, and so on; counts the loads. To load it
+/// takes seconds while guests boot on an emulated host.
 fn toggle(rig: &dyn Rig, on: f64, off: f64) -> Result<Service> {
     let script = format!(
         "n=0; echo 0 > {COUNT}; trap 'kill $p 2>/dev/null; wait; exit 0' TERM; \
          while :; do \
-           entrain host --mode schedule 2>/dev/null & p=$!; sleep {on} & wait $!; \
-           if grep -q enabled /sys/kernel/sched_ext/state; then n=$((n + 1)); echo $n > {COUNT}; fi; \
-           kill $p; wait $p; sleep {off} & wait $!; \
+           entrain host --mode schedule 2>/dev/null & p=$!; \
+           until grep -q enabled /sys/kernel/sched_ext/state; do kill -0 $p 2>/dev/null || break; sleep 0.2; done; \
+           if kill -0 $p 2>/dev/null; then n=$((n + 1)); echo $n > {COUNT}; fi; \
+           sleep {on} & wait $!; kill $p; wait $p; sleep {off} & wait $!; \
          done"
     );
     Service::start(rig, Target::Host, ["sh", "-c", &script])
