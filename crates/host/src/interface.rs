@@ -39,6 +39,8 @@ mirror! {
         preempt_count: u32,
         extended: u32,
         wired: u32,
+        gave_way: u32,
+        pad: u32,
         link: u64,
         util: u64,
         runnable: u64,

@@ -47,6 +47,8 @@ struct entrain_vcpu {
 	__u32 preempt_count; /* as last read, without the bit for rescheduling */
 	__u32 extended;	     /* set by the host's scheduler while a slice is extended */
 	__u32 wired;	     /* 1: may run on one pCPU only */
+	__u32 gave_way;	     /* set by the host's scheduler: it spun, and leaves its pCPU to a sibling */
+	__u32 pad;
 
 	/* Written by the tick. */
 	__u64 link;	  /* the page's link word as last read */
@@ -195,7 +197,7 @@ struct entrain_found {
 	__s32 tid;
 };
 
-_Static_assert(sizeof(struct entrain_vcpu) == 192, "see interface.rs");
+_Static_assert(sizeof(struct entrain_vcpu) == 200, "see interface.rs");
 _Static_assert(sizeof(struct entrain_vm) == 224, "see interface.rs");
 _Static_assert(sizeof(struct entrain_pcpu) == 80, "see interface.rs");
 _Static_assert(sizeof(struct entrain_domain) == 72, "see interface.rs");

@@ -55,6 +55,8 @@ static __always_inline bool gave_up(struct entrain_vcpu *vcpu)
 {
 	struct kvm_vcpu *kvm_vcpu = (struct kvm_vcpu *)vcpu->kvm_vcpu;
 
+	if (vcpu->gave_way)
+		return true;
 	return kvm_vcpu && bpf_core_field_exists(kvm_vcpu->spin_loop.in_spin_loop) &&
 	       BPF_CORE_READ(kvm_vcpu, spin_loop.in_spin_loop);
 }
@@ -75,6 +77,7 @@ static __always_inline void switch_out(struct entrain_vcpu *vcpu, __u32 index, s
 		return;
 	}
 	involuntary = !gave_up(vcpu);
+	vcpu->gave_way = 0;
 	vcpu->preemptions += involuntary;
 	if (vcpu->preempt_layout) {
 		struct entrain_pairing *pairing = entrain_pairing_of(task);

@@ -239,6 +239,7 @@ void SCX_OP(host_running, struct task_struct *p)
 	c->share = t->share;
 	c->granted = 0;
 	c->leave = 0;
+	c->soon = 0;
 	c->tgid = t->pub.vcpu ? t->pub.tgid : 0;
 	c->started = now;
 	if (t->brief) {
@@ -275,7 +276,7 @@ void SCX_OP(host_stopping, struct task_struct *p, bool runnable)
 	vm = corun_skew_ns ? vm_of(t) : NULL;
 	if (vm)
 		__sync_fetch_and_add(&vm->running, -1);
-	if (c->granted) {
+	if (c->granted && !c->soon) {
 		struct entrain_extend_limits limits = extend_limits(t);
 
 		entrain_extend_return(&t->extend, &limits, entrain_sub(c->granted, now));

@@ -54,6 +54,12 @@ static int recheck(void *map, __u32 *key, struct recheck *r)
 		bpf_rcu_read_unlock();
 		return 0;
 	}
+	/* One that came to take an interrupt and is inside a section has the rest of its VM's turn, at no charge. */
+	if (c->soon && entrain_critical_holds(channel_critical(p, entrain_kvm_vcpu_of(p)))) {
+		c->granted = 0;
+		bpf_rcu_read_unlock();
+		return 0;
+	}
 	now = scx_bpf_now();
 	step = extend_step(p, t, now);
 	if (step) {
@@ -97,6 +103,7 @@ static __always_inline void leave_soon(struct cpu_ctx *c, __u32 cpu, __u64 now)
 
 	if (!r)
 		return;
+	c->soon = 1;
 	c->granted = now + answer_ns;
 	bpf_timer_start(&r->timer, answer_ns, BPF_F_TIMER_CPU_PIN);
 }

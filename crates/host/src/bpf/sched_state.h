@@ -124,8 +124,8 @@ struct cpu_ctx {
 	__u32 leave;   /* 1: the extension is over, do not ask again */
 	__s32 waiting; /* tasks in its queue */
 	__u32 probe;   /* the other CPU whose queue was looked at last */
-	__u32 pad;
-	__u64 pad2[6];
+	__u32 soon;    /* 1: the task that runs came to take an interrupt */
+	__u64 pad[6];
 };
 
 /* One CPU's performance (sched_perf.h), read by the daemon. Written under its run-queue lock, but for `removed`. */

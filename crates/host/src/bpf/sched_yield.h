@@ -13,6 +13,19 @@
 /* CPUs whose queues one spin looks at for a sibling. */
 #define SPIN_SCAN 4
 
+/* Whether others wait for this CPU and this turn is over: a vCPU that spins has no claim to more. */
+static __always_inline bool turn_over(const struct cpu_ctx *c, __u64 now)
+{
+	return c->waiting > 0 && entrain_sub(now, c->turn) >= slice_for(c);
+}
+
+static __always_inline void leave(struct task_struct *from, struct task_ctx *f)
+{
+	f->yielded = 1;
+	/* The kernel reschedules after a yield that was followed; with no slice left, ops.dispatch comes to decide. */
+	scx_bpf_task_set_slice(from, 0);
+}
+
 /* Whether the vCPU that runs here gives way to a sibling; if so the sibling is next. */
 static __always_inline bool give_way(struct task_struct *from, struct task_ctx *f, struct task_struct *to,
 				     struct task_ctx *t, struct cpu_ctx *c, __s32 cpu, bool owes, __u64 now)
@@ -32,17 +45,15 @@ static __always_inline bool give_way(struct task_struct *from, struct task_ctx *
 	in.boosted = t->boosted ? entrain_sub(now, t->boosted) : ~0ULL;
 	in.vtime = t->pub.vtime;
 	in.queue = queue_of(home->llc)->vtime;
-	in.turn = entrain_sub(now, c->turn);
+	in.turn = c->waiting > 0 ? entrain_sub(now, c->turn) : 0;
 	verdict = entrain_yield(&in, &limits);
 	COUNT(t, yields[verdict & 7], 1);
 	if (verdict != ENTRAIN_YIELD_HONOURED)
 		return false;
 	t->boosted = now;
 	put_next(c, to, owes && !entrain_critical_holds(t->level), now);
-	f->yielded = 1;
 	COUNT(f, spins, 1);
-	/* The kernel reschedules after a yield that was followed; with no slice left, ops.dispatch comes to decide. */
-	scx_bpf_task_set_slice(from, 0);
+	leave(from, f);
 	return true;
 }
 
@@ -60,7 +71,23 @@ static __always_inline bool yield_directed(struct task_struct *from, struct task
 	vm = vm_of(f);
 	if (vm)
 		vm->depends = now;
-	return give_way(from, f, to, t, c, cpu, owes_answer(t->kvm_vcpu), now);
+	if (give_way(from, f, to, t, c, cpu, owes_answer(t->kvm_vcpu), now))
+		return true;
+	if (!turn_over(c, now))
+		return false;
+	leave(from, f);
+	return true;
+}
+
+/* As if KVM's yield had been followed: the vCPU is not said to have been interrupted. */
+static __always_inline void leave_now(struct task_struct *p, struct task_ctx *t, __s32 cpu)
+{
+	struct entrain_vcpu *vcpu = entrain_vcpu_of(p);
+
+	if (vcpu)
+		vcpu->gave_way = 1;
+	leave(p, t);
+	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }
 
 /* The vCPU of the current thread spins: a sibling that owes an answer takes its CPU, for a moment. */
@@ -74,6 +101,10 @@ static __always_inline void spins(struct task_struct *p, struct task_ctx *t)
 
 	if (!c || (c->next && !entrain_before(c->next_until, now)))
 		return;
+	if (turn_over(c, now)) {
+		leave_now(p, t, cpu);
+		return;
+	}
 	bpf_for (i, 0, SPIN_SCAN) {
 		__u32 other = cpu + i, seen = 0;
 
@@ -90,7 +121,7 @@ static __always_inline void spins(struct task_struct *p, struct task_ctx *t)
 			if (!u || to->tgid != p->tgid || entrain_critical_holds(u->level) || !owes_answer(u->kvm_vcpu))
 				continue;
 			if (give_way(p, t, to, u, c, cpu, true, now)) {
-				scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+				leave_now(p, t, cpu);
 				return;
 			}
 		}
