@@ -90,7 +90,10 @@ static __always_inline void leave_now(struct task_struct *p, struct task_ctx *t,
 	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }
 
-/* The vCPU of the current thread spins: a sibling that owes an answer takes its CPU, for a moment. */
+/*
+ * The vCPU of the current thread spins: a sibling that owes an answer takes its CPU, for a moment. No lock is held:
+ * what is seen of the siblings may be out of date, and take_task() looks again.
+ */
 static __always_inline void spins(struct task_struct *p, struct task_ctx *t)
 {
 	__s32 cpu = bpf_get_smp_processor_id();
