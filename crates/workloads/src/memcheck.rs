@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Some(mib) => mib,
         None => (free_mib().context("cannot read /proc/meminfo; give --mib")? / 2).max(1),
     };
-    let page_size = Pages::new(1)?.len();
+    let page_size = Pages::new(1)?.page_size();
     let pages = (mib as usize * (1 << 20) / page_size / session.threads()).max(1);
     let (checked, reused) = (Counter::many(session.threads()), Counter::many(session.threads()));
     let phase = Phase::default();
@@ -119,7 +119,7 @@ impl Found<'_> {
         }
         let address = address(memory, page, word);
         let wanted = pattern(address, round);
-        let at = match physical(address, memory.words() * 8) {
+        let at = match physical(address, memory.page_size()) {
             Some(physical) => format!("physical {physical:#x}"),
             None => "physical address unknown (needs root)".into(),
         };

@@ -49,6 +49,11 @@ impl Pages {
         self.count * self.page_size
     }
 
+    /// Bytes of a page.
+    pub(crate) fn page_size(&self) -> usize {
+        self.page_size
+    }
+
     /// Words of eight bytes in a page.
     pub(crate) fn words(&self) -> usize {
         self.page_size / 8

@@ -99,7 +99,7 @@ fn spin(args: &Args, more: &Pages) {
 
 /// Physical page numbers: the low 55 bits of each word (Documentation/admin-guide/mm/pagemap.rst).
 fn frames(pages: &Pages, pagemap: &File) -> Result<Vec<u64>> {
-    let page_size = pages.words() * 8;
+    let page_size = pages.page_size();
     let mut words = vec![0u8; pages.len() / page_size * 8];
     pagemap.read_exact_at(&mut words, (pages.address(0) / page_size * 8) as u64)?;
     let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
