@@ -160,8 +160,9 @@ fn table(report: &Report) -> String {
         if !row.stack.is_empty() {
             let _ = write!(html, "<div class=\"dim\">{}</div>", escape(&row.stack.join(" < ")));
         }
-        if let Some(remedy) = row.remedy {
-            let _ = write!(html, "<div class=\"good\">{}</div>", escape(remedy));
+        let class = if row.advice.remedy.is_some() { "good" } else { "dim" };
+        if let Some(text) = row.advice.text() {
+            let _ = write!(html, "<div class=\"{class}\">{}</div>", escape(text));
         }
         html.push_str("</tr>");
     }

@@ -82,7 +82,7 @@ fn every_injected_interruption_is_attributed() {
     let of_cat: Vec<_> = work.iter().filter(|row| row.sender == "cat").collect();
     assert_eq!(of_cat.iter().map(|row| row.count).sum::<u64>(), 10, "{work:#?}");
     assert!(of_cat[0].stack.iter().any(|frame| frame == "vmstat_refresh"), "{work:#?}");
-    assert!(of_cat[0].remedy.is_some());
+    assert!(of_cat[0].advice.remedy.is_some());
 
     let calls = rows(Kind::Call, "ipi_mb");
     let mine: Vec<_> = calls.iter().filter(|row| row.syscall.as_deref() == Some("membarrier")).collect();

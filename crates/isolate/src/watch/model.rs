@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::cgroups::Cgroups;
 use super::interface::{Event, Key, Kind, Lost, Total, text};
-use super::remedy::{Facts, remedy, softirq, tick_reason};
+use super::remedy::{Advice, Facts, advice, softirq, tick_reason};
 use crate::cpuset::CpuSet;
 use crate::symbols::{Stack, Symbols};
 
@@ -35,7 +35,9 @@ pub(crate) struct Row {
     /// Time taken from the CPU, ns.
     pub(crate) total_ns: u64,
     pub(crate) max_ns: u64,
-    pub(crate) remedy: Option<&'static str>,
+    /// What helps, or why nothing is to be done.
+    #[serde(flatten)]
+    pub(crate) advice: Advice,
 }
 
 /// What one CPU lost.
@@ -119,7 +121,7 @@ impl Model {
             sender: if by_task { text(&key.sender) } else { String::new() },
             pid: if by_task { total.pid } else { 0 },
             cgroup: if by_task { self.cgroups.path(key.cgroup) } else { String::new() },
-            remedy: remedy(&facts),
+            advice: advice(&facts),
             syscall: stack.syscall,
             via: stack.interrupt,
             stack: stack.frames,
@@ -190,7 +192,10 @@ fn add((one, most): &mut (Row, u64), other: Row) {
     one.pid = one.pid.max(other.pid);
     if other.total_ns > *most {
         *most = other.total_ns;
-        (one.stack, one.remedy) = (other.stack, other.remedy.or(one.remedy));
+        one.stack = other.stack;
+        if other.advice.text().is_some() {
+            one.advice = other.advice;
+        }
     }
 }
 
@@ -233,7 +238,7 @@ fn steal(cpu: u32, ns: u64) -> Row {
         count: 0,
         total_ns: ns,
         max_ns: 0,
-        remedy: remedy(&facts),
+        advice: advice(&facts),
     }
 }
 
@@ -305,7 +310,7 @@ pub(crate) mod tests {
         );
         let work = &report.rows[2];
         assert_eq!((work.sender.as_str(), work.syscall.as_deref()), ("migratepages", Some("mbind")));
-        assert!(work.remedy.unwrap().contains("qpw"));
+        assert!(work.advice.remedy.unwrap().contains("qpw"));
         assert_eq!(report.per_cpu[1].count, 100);
         assert!((report.per_cpu[1].share - 1.02).abs() < 0.001);
     }

@@ -68,7 +68,14 @@ pub(crate) fn vcpu_threads(root: &Root, pid: u32) -> Vec<(u32, CpuSet)> {
         let status = root.read(&format!("proc/{pid}/task/{tid}/status"))?;
         status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")?.trim().parse().ok())
     };
-    let tasks: Vec<u32> = root.list(&format!("proc/{pid}/task")).iter().filter_map(|name| name.parse().ok()).collect();
+    // The kernel shows the folder of a thread as well, with all threads of its process in it.
+    let process = root.read(&format!("proc/{pid}/status"));
+    let leader =
+        process.as_ref().and_then(|text| text.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok()));
+    let thread = leader.is_some_and(|leader: u32| leader != pid);
+    let tasks = root.list(&format!("proc/{pid}/task"));
+    let tasks: Vec<u32> =
+        tasks.iter().filter_map(|name| name.parse().ok()).filter(|tid| !thread || *tid == pid).collect();
     let of = |wanted: &dyn Fn(u32) -> bool| {
         tasks.iter().filter(|tid| wanted(**tid)).filter_map(|tid| Some((*tid, allowed(*tid)?))).collect::<Vec<_>>()
     };
@@ -97,11 +104,18 @@ mod tests {
             ("proc/70/task/71/status", &status("2")),
             ("proc/70/task/72/comm", "CPU 1/KVM"),
             ("proc/70/task/72/status", &status("3")),
+            ("proc/72/status", "Name:\tx\nTgid:\t70\n"),
+            ("proc/72/task/71/comm", "CPU 0/KVM"),
+            ("proc/72/task/71/status", &status("2")),
+            ("proc/72/task/72/comm", "CPU 1/KVM"),
+            ("proc/72/task/72/status", &status("3")),
             ("proc/80/task/80/comm", "loose"),
             ("proc/80/task/80/status", &status("0-7")),
         ]);
         let target = Target::choose(&root, None, &[70]).unwrap();
         assert_eq!((target.cpus.to_string().as_str(), target.owners.len()), ("2-3", 2));
+        let target = Target::choose(&root, None, &[72]).unwrap();
+        assert_eq!((target.cpus.to_string().as_str(), target.owners), ("3", BTreeSet::from([72])));
         let error = Target::choose(&root, None, &[80]).unwrap_err().to_string();
         assert!(error.contains("pin it first"), "{error}");
         assert!(Target::choose(&root, None, &[90]).is_err());

@@ -104,7 +104,7 @@ pub(crate) fn plain(report: &Report) -> String {
 fn remedies(report: &Report) -> Vec<String> {
     let mut found: Vec<(&str, Vec<String>)> = Vec::new();
     for row in &report.rows {
-        let Some(remedy) = row.remedy else { continue };
+        let Some(remedy) = row.advice.remedy else { continue };
         let at = found.iter().position(|(text, _)| *text == remedy).unwrap_or_else(|| {
             found.push((remedy, Vec::new()));
             found.len() - 1
@@ -173,7 +173,10 @@ pub(crate) fn more(row: &Row) -> Vec<String> {
     if !row.stack.is_empty() {
         lines.push(format!("stack: {}", row.stack.iter().take(8).cloned().collect::<Vec<_>>().join(" < ")));
     }
-    lines.push(format!("remedy: {}", row.remedy.unwrap_or("none is known")));
+    lines.push(match row.advice.explanation {
+        Some(text) => format!("explained: {text}"),
+        None => format!("remedy: {}", row.advice.remedy.unwrap_or("none is known")),
+    });
     lines
 }
 
