@@ -11,7 +11,6 @@ use crate::sync::{Counter, Phase};
 use anyhow::{Context, Result};
 use entrain_workloads::catalog;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
@@ -119,8 +118,8 @@ impl Found<'_> {
         }
         let address = address(memory, page, word);
         let wanted = pattern(address, round);
-        let at = match physical(address, memory.page_size()) {
-            Some(physical) => format!("physical {physical:#x}"),
+        let at = match physical(memory, page) {
+            Some(start) => format!("physical {:#x}", start + word as u64 * 8),
             None => "physical address unknown (needs root)".into(),
         };
         let text = format!("corruption at {address:#x} ({at}): {got:#018x} instead of {wanted:#018x}, round {round}");
@@ -151,13 +150,10 @@ fn wrong_words(memory: &Pages, page: usize, round: u64) -> impl Iterator<Item = 
     })
 }
 
-/// The physical address behind one of ours, from /proc/self/pagemap; the kernel tells it to root only.
-fn physical(address: usize, page_size: usize) -> Option<u64> {
-    let mut entry = [0u8; 8];
-    File::open("/proc/self/pagemap").ok()?.read_exact_at(&mut entry, (address / page_size * 8) as u64).ok()?;
-    let entry = u64::from_ne_bytes(entry);
-    let (present, frame) = (entry >> 63 == 1, entry & ((1 << 55) - 1));
-    (present && frame != 0).then_some(frame * page_size as u64 + (address % page_size) as u64)
+/// The physical address of a page.
+fn physical(memory: &Pages, page: usize) -> Option<u64> {
+    let frame = memory.frame(&File::open("/proc/self/pagemap").ok()?, page).ok()??;
+    Some(frame * memory.page_size() as u64)
 }
 
 fn free_mib() -> Option<u64> {

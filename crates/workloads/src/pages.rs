@@ -1,7 +1,9 @@
 //! Anonymous private memory, page by page: what the loads touch, lock, give back and let guests run in.
 
+use std::fs::File;
 use std::hint::black_box;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU64};
@@ -91,6 +93,19 @@ impl Pages {
     pub(crate) fn word(&self, page: usize, word: usize) -> &AtomicU64 {
         // SAFETY: eight bytes of the mapping, aligned as the page is, that live as long as `self`.
         unsafe { AtomicU64::from_ptr(self.byte(page, word * 8).cast()) }
+    }
+
+    /// The number of the frame behind a page: the low 55 bits of its entry (Documentation/admin-guide/mm/pagemap.rst).
+    /// `None` if there is none, or the kernel does not tell it: that takes root.
+    ///
+    /// # Errors
+    /// If `pagemap`, which is /proc/self/pagemap, cannot be read.
+    pub(crate) fn frame(&self, pagemap: &File, page: usize) -> io::Result<Option<u64>> {
+        let mut entry = [0u8; 8];
+        pagemap.read_exact_at(&mut entry, (self.address(page) / self.page_size * 8) as u64)?;
+        let entry = u64::from_ne_bytes(entry);
+        let (present, frame) = (entry >> 63 == 1, entry & ((1 << 55) - 1));
+        Ok((present && frame != 0).then_some(frame))
     }
 
     /// Gives a page back to the kernel; the next access takes another one, of zeroes.

@@ -132,6 +132,8 @@ pub(super) struct Row {
     /// What would help.
     pub(super) remedy: Option<String>,
     pub(super) count: u64,
+    /// The sender's, innermost function first.
+    pub(super) stack: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]

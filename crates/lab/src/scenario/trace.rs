@@ -14,7 +14,7 @@ const FOLDER: &str = "/sys/kernel/tracing";
 pub(super) struct Threads {
     /// The guest's name, as given to its QEMU.
     pub(super) name: String,
-    /// Thread ids.
+    /// Thread ids, in the order of the vCPUs.
     pub(super) tids: Vec<u32>,
 }
 
@@ -31,6 +31,8 @@ pub(super) fn threads(rig: &dyn Rig) -> Result<Vec<Threads>> {
         }
     }
     all.sort_by(|a, b| a.name.cmp(&b.name));
+    // The shell sorts numbers as text; QEMU starts its vCPUs in their order.
+    all.iter_mut().for_each(|guest| guest.tids.sort_unstable());
     Ok(all)
 }
 

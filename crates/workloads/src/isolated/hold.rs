@@ -97,13 +97,10 @@ fn spin(args: &Args, more: &Pages) {
     }
 }
 
-/// Physical page numbers: the low 55 bits of each word (Documentation/admin-guide/mm/pagemap.rst).
+/// Physical page numbers.
 fn frames(pages: &Pages, pagemap: &File) -> Result<Vec<u64>> {
-    let page_size = pages.page_size();
-    let mut words = vec![0u8; pages.len() / page_size * 8];
-    pagemap.read_exact_at(&mut words, (pages.address(0) / page_size * 8) as u64)?;
-    let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
-    Ok(words.chunks_exact(8).map(|bytes| word(bytes) & ((1 << 55) - 1)).collect())
+    let frame = |page| pages.frame(pagemap, page)?.context("/proc/self/pagemap does not tell frames: this needs root");
+    (0..FRESH).map(frame).collect()
 }
 
 /// Objects of several slab caches pass through this CPU's sheaves.
@@ -139,11 +136,12 @@ fn tempfile() -> Result<File> {
     Ok(file)
 }
 
-/// A timer of this thread's CPU time, due in a year: the kernel keeps the tick on to look after it.
+/// A timer of this thread's CPU time, due in a year: the kernel keeps the tick on to look after it. One that would tell
+/// nobody (SIGEV_NONE) it does not even arm.
 fn never_expiring_timer() -> Result<()> {
     // SAFETY: all zeroes is a value of these structs of numbers and pointers.
     let (mut event, mut when): (libc::sigevent, libc::itimerspec) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
-    event.sigev_notify = libc::SIGEV_NONE;
+    (event.sigev_notify, event.sigev_signo) = (libc::SIGEV_SIGNAL, libc::SIGUSR1);
     when.it_value.tv_sec = 365 * 86_400;
     let mut timer: libc::timer_t = null_mut();
     // SAFETY: all three outlive the calls.

@@ -48,7 +48,7 @@ enum Kind {
 }
 
 static INJECTED: Metric =
-    Metric { name: "injected", unit: "1", better: Better::Neither, about: "interruptions made, on all CPUs together" };
+    Metric { name: "injected", unit: "1", better: Better::Neither, about: "interruptions made, on both CPUs together" };
 
 /// Time between two of them: the CPU is back at its own task by then.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -86,7 +86,8 @@ fn inject(args: &Args, victim: &AtomicI32) -> Result<u32> {
     match args.kind {
         Kind::Work => {
             name_thread("inject-work")?;
-            each(args, || Ok(fs::write("/proc/sys/vm/stat_refresh", "1")?))
+            // One on each CPU.
+            Ok(2 * each(args, || Ok(fs::write("/proc/sys/vm/stat_refresh", "1")?))?)
         }
         Kind::Call => {
             membarrier(REGISTER_PRIVATE_EXPEDITED)?;
@@ -96,8 +97,20 @@ fn inject(args: &Args, victim: &AtomicI32) -> Result<u32> {
         Kind::Resched => wake(args, "inject-resched", Some(10)),
         Kind::Task => wake(args, "inject-task", None),
         Kind::Kthread => {
+            let threads = [migration_thread(args.cpu)?, migration_thread(args.other)?];
+            let told = threads.iter().all(|pid| times_run(*pid).is_some());
+            anyhow::ensure!(told, "this kernel does not tell how often a task ran (/proc/PID/schedstat)");
             name_thread("inject-kthread")?;
-            each(args, || move_to(victim, args.other).and_then(|()| move_to(victim, args.cpu)))
+            let mut made = 0;
+            for _ in 0..args.times {
+                for cpu in [args.other, args.cpu] {
+                    // A task that something else keeps from running just then is moved without that thread.
+                    let before = threads.map(times_run);
+                    move_to(victim, cpu)?;
+                    made += u32::from(threads.map(times_run) != before);
+                }
+            }
+            Ok(made)
         }
     }
 }
@@ -118,30 +131,57 @@ fn membarrier(command: i32) -> Result<()> {
 /// Wakes a task on the CPU and waits until it has run.
 fn wake(args: &Args, name: &str, fifo: Option<i32>) -> Result<u32> {
     let (ask, asked): (SyncSender<()>, Receiver<()>) = sync_channel(1);
-    let (tell, told) = sync_channel(1);
+    let (tell, told) = sync_channel::<i32>(1);
     std::thread::scope(|scope| {
         scope.spawn(move || -> Result<()> {
             name_thread("inject-woken")?;
             cpu::pin(args.cpu)?;
             fifo.map(become_fifo).transpose()?;
-            tell.send(())?;
+            // SAFETY: takes no arguments and touches no memory of ours.
+            let me = unsafe { libc::gettid() };
+            tell.send(me)?;
             while asked.recv().is_ok() {
-                tell.send(())?;
+                tell.send(me)?;
             }
             Ok(())
         });
-        told.recv().context("the task to be woken could not be set up")?;
+        let sleeper = told.recv().context("the task to be woken could not be set up")?;
         std::thread::sleep(PAUSE * 10);
         name_thread(name)?;
         let woken = each(args, || {
+            // On a busy computer it may not have come that far; who is awake is not woken.
+            while !sleeps(sleeper)? {
+                std::thread::sleep(PAUSE);
+            }
             ask.send(())?;
-            told.recv().context("the task that is woken has ended")
+            told.recv().context("the task that is woken has ended").map(drop)
         });
         // The last wake-up, which ends it, is nobody's.
         name_thread("inject-end")?;
         drop(ask);
         woken
     })
+}
+
+/// Whether a thread of this process sleeps.
+fn sleeps(thread: i32) -> Result<bool> {
+    let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat"))?;
+    // The name before the state stands in parentheses and may hold anything.
+    Ok(stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('S')))
+}
+
+/// The kernel thread that moves running tasks away from a CPU.
+fn migration_thread(cpu: usize) -> Result<u32> {
+    let name = format!("migration/{cpu}");
+    let named = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name);
+    let pids = fs::read_dir("/proc")?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.into_iter().find(named).with_context(|| format!("there is no kernel thread {name}"))
+}
+
+/// How often a task has been given a CPU: the third number of its schedstat (Documentation/scheduler/sched-stats.rst).
+fn times_run(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
+    text.split_whitespace().nth(2)?.parse().ok()
 }
 
 /// Moves a thread to a CPU, and waits until it is there.
