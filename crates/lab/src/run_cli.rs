@@ -31,9 +31,9 @@ pub struct RunArgs {
     /// Only this arm beside stock; may be given several times
     #[arg(long = "arm", value_name = "ARM")]
     arms: Vec<String>,
-    /// Architecture of the machines: aarch64 or x86_64
-    #[arg(long, default_value_t)]
-    arch: Arch,
+    /// Architecture of the machines: aarch64 or x86_64 [default: aarch64 where the experiment runs on it]
+    #[arg(long)]
+    arch: Option<Arch>,
     /// How the host machine's CPUs are made: auto, tcg or kvm
     #[arg(long, default_value = "auto")]
     accel: Accel,
@@ -96,15 +96,16 @@ pub fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         Ok(experiment) => experiment,
         Err(error) => return usage(error.to_string()),
     };
-    if let Some(message) = refuse(&experiment, &args) {
+    let arch = args.arch.unwrap_or_else(|| experiment.usual_arch());
+    if let Some(message) = refuse(&experiment, &args, arch) {
         return usage(message);
     }
     // Before the run and not after it: an hour of figures must not be lost to a misspelt folder.
     let files = Files::new(args.json.as_deref(), args.html.as_deref())?;
     if let Some(kernel) = &args.kernel {
-        own_kernel::find(kernel, args.modules.as_deref(), args.arch)?;
+        own_kernel::find(kernel, args.modules.as_deref(), arch)?;
     }
-    let report = measure(&experiment, &args)?;
+    let report = measure(&experiment, &args, arch)?;
     show(&report, &files)
 }
 
@@ -157,9 +158,8 @@ fn show(report: &Report, files: &Files) -> anyhow::Result<ExitCode> {
     Ok(if report.ok() { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
 }
 
-fn measure(experiment: &Experiment, args: &RunArgs) -> anyhow::Result<Report> {
-    let choice =
-        Choice { boots: args.boots, arms: args.arms.clone(), quick: args.quick, seed: args.seed, arch: args.arch };
+fn measure(experiment: &Experiment, args: &RunArgs, arch: Arch) -> anyhow::Result<Report> {
+    let choice = Choice { boots: args.boots, arms: args.arms.clone(), quick: args.quick, seed: args.seed, arch };
     let spec = MachineSpec {
         accel: args.accel,
         kernel: args.kernel.clone(),
@@ -177,8 +177,8 @@ fn measure(experiment: &Experiment, args: &RunArgs) -> anyhow::Result<Report> {
     Ok(Report::new(experiment, &choice, &spec, gathered, now))
 }
 
-fn refuse(experiment: &Experiment, args: &RunArgs) -> Option<String> {
-    if !experiment.arch.contains(&args.arch) {
+fn refuse(experiment: &Experiment, args: &RunArgs, arch: Arch) -> Option<String> {
+    if !experiment.arch.contains(&arch) {
         let arch: Vec<&str> = experiment.arch.iter().map(|arch| arch.name()).collect();
         return Some(format!("{} runs on {} only", args.name, arch.join(" and ")));
     }

@@ -375,6 +375,12 @@ pub enum Figure {
 pub const STOCK: &str = "stock";
 
 impl Experiment {
+    /// The architecture to run on if the user names none: the lab's own where the experiment allows it.
+    pub fn usual_arch(&self) -> Arch {
+        let usual = Arch::default();
+        if self.arch.contains(&usual) { usual } else { self.arch[0] }
+    }
+
     /// Indices of the guests of a configuration, in the file's order of guests.
     pub fn members(&self, configuration: &Configuration) -> Vec<usize> {
         let named = |guest: &Guest| configuration.guests.iter().any(|name| name.as_ref() == guest.name.as_ref());
