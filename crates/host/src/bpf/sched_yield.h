@@ -13,81 +13,98 @@
 /* CPUs whose queues one spin looks at for a sibling. */
 #define SPIN_SCAN 4
 
+/* Who spins, and where. */
+struct spinner {
+	struct task_struct *task;
+	struct task_ctx *ctx;
+	__s32 cpu;
+	struct cpu_ctx *c;
+	__u64 turn; /* How long a turn lasts here now, in ns. */
+	__u64 now;
+};
+
+static __always_inline bool find_spinner(struct spinner *s, struct task_struct *p, struct task_ctx *t, __s32 cpu)
+{
+	s->task = p;
+	s->ctx = t;
+	s->cpu = cpu;
+	s->c = cpu_ctx(cpu);
+	if (!s->c)
+		return false;
+	s->turn = slice_for(s->c);
+	s->now = scx_bpf_now();
+	return true;
+}
+
 /* Whether others wait for this CPU and this turn is over: a vCPU that spins has no claim to more. */
-static __always_inline bool turn_over(const struct cpu_ctx *c, __u64 now)
+static __always_inline bool turn_over(const struct spinner *s)
 {
-	return c->waiting > 0 && entrain_sub(now, c->turn) >= slice_for(c);
+	return s->c->waiting > 0 && entrain_sub(s->now, s->c->turn) >= s->turn;
 }
 
-static __always_inline void leave(struct task_struct *from, struct task_ctx *f)
+static __always_inline void leave(const struct spinner *s)
 {
-	f->yielded = 1;
+	s->ctx->yielded = 1;
 	/* The kernel reschedules after a yield that was followed; with no slice left, ops.dispatch comes to decide. */
-	scx_bpf_task_set_slice(from, 0);
+	scx_bpf_task_set_slice(s->task, 0);
 }
 
-/* Whether the vCPU that runs here gives way to a sibling; if so the sibling is next. */
-static __always_inline bool give_way(struct task_struct *from, struct task_ctx *f, struct task_struct *to,
-				     struct task_ctx *t, struct cpu_ctx *c, __s32 cpu, bool owes, __u64 now)
+/* Whether the vCPU that spins is to give way to a sibling; if so the sibling is next here. */
+static __always_inline bool give_way(const struct spinner *s, struct task_struct *to, struct task_ctx *t, bool owes)
 {
-	struct entrain_yield_limits limits = {.turn = slice_for(c), .again = yield_again_ns, .ahead = yield_ahead_ns};
+	struct entrain_yield_limits limits = {.turn = s->turn, .again = yield_again_ns, .ahead = yield_ahead_ns};
 	struct cpu_ctx *home = cpu_ctx(t->cpu);
 	struct entrain_yield_in in = {};
 	enum entrain_yield_verdict verdict;
 
 	if (!home)
 		return false;
-	in.sibling = from->tgid == to->tgid;
+	in.sibling = s->task->tgid == to->tgid;
 	in.waiting = t->waiting && t->queued;
-	in.allowed = !to->migration_disabled && bpf_cpumask_test_cpu(cpu, to->cpus_ptr);
+	in.allowed = !to->migration_disabled && bpf_cpumask_test_cpu(s->cpu, to->cpus_ptr);
 	in.level = t->level;
 	in.owes = owes;
-	in.boosted = t->boosted ? entrain_sub(now, t->boosted) : ~0ULL;
+	in.boosted = t->boosted ? entrain_sub(s->now, t->boosted) : ~0ULL;
 	in.vtime = t->pub.vtime;
 	in.queue = queue_of(home->llc)->vtime;
-	in.turn = c->waiting > 0 ? entrain_sub(now, c->turn) : 0;
+	in.turn = s->c->waiting > 0 ? entrain_sub(s->now, s->c->turn) : 0;
 	verdict = entrain_yield(&in, &limits);
 	COUNT(t, yields[verdict & 7], 1);
 	if (verdict != ENTRAIN_YIELD_HONOURED)
 		return false;
-	t->boosted = now;
-	put_next(c, to, owes && !entrain_critical_holds(t->level), now);
-	COUNT(f, spins, 1);
-	leave(from, f);
+	t->boosted = s->now;
+	put_next(s->c, to, owes && !entrain_critical_holds(t->level), s->now);
+	COUNT(s->ctx, spins, 1);
 	return true;
 }
 
 /* Called with the run-queue locks of both held, so neither moves meanwhile. */
 static __always_inline bool yield_directed(struct task_struct *from, struct task_ctx *f, struct task_struct *to)
 {
-	__s32 cpu = scx_bpf_task_cpu(from);
 	struct task_ctx *t = task_ctx(to);
-	struct cpu_ctx *c = cpu_ctx(cpu);
-	__u64 now = scx_bpf_now();
+	struct spinner s;
 	struct vm_ctx *vm;
 
-	if (!t || !c)
+	if (!t || !find_spinner(&s, from, f, scx_bpf_task_cpu(from)))
 		return false;
 	vm = vm_of(f);
 	if (vm)
-		vm->depends = now;
-	if (give_way(from, f, to, t, c, cpu, owes_answer(t->kvm_vcpu), now))
-		return true;
-	if (!turn_over(c, now))
+		vm->depends = s.now;
+	if (!give_way(&s, to, t, owes_answer(t->kvm_vcpu)) && !turn_over(&s))
 		return false;
-	leave(from, f);
+	leave(&s);
 	return true;
 }
 
 /* As if KVM's yield had been followed: the vCPU is not said to have been interrupted. */
-static __always_inline void leave_now(struct task_struct *p, struct task_ctx *t, __s32 cpu)
+static __always_inline void leave_now(const struct spinner *s)
 {
-	struct entrain_vcpu *vcpu = entrain_vcpu_of(p);
+	struct entrain_vcpu *vcpu = entrain_vcpu_of(s->task);
 
 	if (vcpu)
 		vcpu->gave_way = 1;
-	leave(p, t);
-	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	leave(s);
+	scx_bpf_kick_cpu(s->cpu, SCX_KICK_PREEMPT);
 }
 
 /*
@@ -96,20 +113,19 @@ static __always_inline void leave_now(struct task_struct *p, struct task_ctx *t,
  */
 static __always_inline void spins(struct task_struct *p, struct task_ctx *t)
 {
-	__s32 cpu = bpf_get_smp_processor_id();
-	struct cpu_ctx *c = cpu_ctx(cpu);
-	__u64 now = scx_bpf_now();
 	struct task_struct *to;
+	struct spinner s;
 	__u32 i;
 
-	if (!c || (c->next && !entrain_before(c->next_until, now)))
+	if (!find_spinner(&s, p, t, bpf_get_smp_processor_id()) ||
+	    (s.c->next && !entrain_before(s.c->next_until, s.now)))
 		return;
-	if (turn_over(c, now)) {
-		leave_now(p, t, cpu);
+	if (turn_over(&s)) {
+		leave_now(&s);
 		return;
 	}
 	bpf_for (i, 0, SPIN_SCAN) {
-		__u32 other = cpu + i, seen = 0;
+		__u32 other = s.cpu + i, seen = 0;
 
 		if (i >= nr_cpus)
 			break;
@@ -123,8 +139,8 @@ static __always_inline void spins(struct task_struct *p, struct task_ctx *t)
 			/* Whoever was preempted inside a section is KVM's to propose. */
 			if (!u || to->tgid != p->tgid || entrain_critical_holds(u->level) || !owes_answer(u->kvm_vcpu))
 				continue;
-			if (give_way(p, t, to, u, c, cpu, true, now)) {
-				leave_now(p, t, cpu);
+			if (give_way(&s, to, u, true)) {
+				leave_now(&s);
 				return;
 			}
 		}
