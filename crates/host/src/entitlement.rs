@@ -10,7 +10,7 @@ use entrain_policy::entitle;
 use crate::cgroup::{cgroup_of, own_group};
 
 /// Between two looks while VMs compete and a pCPU has gone idle: a guest learns of a neighbour's leaving within 10 ms.
-const PERIOD: Duration = Duration::from_millis(3);
+const PERIOD: Duration = Duration::from_millis(2);
 /// How many such looks follow an idle pCPU: one to see it, [`IDLE`] to be sure.
 const STIRRED: u32 = 1 + IDLE;
 /// Between two looks while VMs compete and no pCPU idles: then nobody has left.
@@ -22,11 +22,17 @@ pub(crate) const CALM_PERIOD: Duration = Duration::from_millis(50);
 /// host itself, wants as much between two bursts as in them. Without it two busy guests are told to grow and shrink many
 /// times a second.
 const MEMORY: Duration = Duration::from_millis(100);
-/// A VM that wants nothing and of which next to nothing ran or waited in so many looks (6 to 9 ms) is idle, and its past
+/// A VM that wants nothing and of which next to nothing ran or waited in so many looks (4 to 6 ms) is idle, and its past
 /// does not count.
 const IDLE: u32 = 2;
 /// Next to nothing: less than this part of a pCPU. An idle guest still has its clock ticks and housekeeping.
-const HOUSEKEEPING: u64 = 8;
+const HOUSEKEEPING: u64 = 4;
+/// A guest's word that it wants vCPUs counts when they ran or waited for so long since the last look, ns. An honest guest
+/// that wants a CPU waits for it; one that wakes for its housekeeping just when it is looked at, or that lies, takes nothing
+/// from its neighbours by its word alone.
+const CREDIBLE: u64 = 2_000_000;
+/// What a VM did in less than this says little of what it wants, ns: its housekeeping can fill a look of 2 ms.
+const TELLING: u64 = 8_000_000;
 
 /// The weight of a cgroup that nobody has set.
 const WEIGHT: u64 = 100;
@@ -62,6 +68,8 @@ struct Past {
     busy: u64,
     /// What it wanted, 1/1024 pCPU, fading.
     demand: u64,
+    /// The same, if its guest's word were taken as it is.
+    said: u64,
     /// Periods in which it wanted nothing and next to nothing of it ran or waited.
     idle: u32,
 }
@@ -70,11 +78,13 @@ impl Past {
     /// One period on.
     fn next(self, claim: &Claim, period: u64, ceiling: u64) -> Self {
         let busy = claim.busy.saturating_sub(self.busy);
-        let idle = if busy < period.max(1) / HOUSEKEEPING + 1 && claim.wants == 0 { self.idle + 1 } else { 0 };
+        let quiet = busy < period.max(1) / HOUSEKEEPING + 1;
+        let idle = if quiet && claim.wants == 0 { self.idle + 1 } else { 0 };
         let memory = MEMORY.as_nanos() as u64;
         let faded = if idle >= IDLE { 0 } else { self.demand * (memory - period.min(memory)) / memory };
-        let demand = entitle::demand(busy, period, claim.wants).min(ceiling).max(faded);
-        Self { busy: claim.busy, demand, idle }
+        let demand = |wants| entitle::demand(busy, period.max(TELLING), wants).min(ceiling).max(faded);
+        let said = demand(claim.wants);
+        Self { busy: claim.busy, demand: if busy < CREDIBLE { demand(0) } else { said }, said, idle }
     }
 }
 
@@ -111,7 +121,7 @@ impl Shares {
             .iter()
             .map(|claim| {
                 let ceiling = u64::from(claim.vcpus) * 1024;
-                let first = Past { busy: claim.busy, demand: ceiling, idle: 0 };
+                let first = Past { busy: claim.busy, demand: ceiling, said: ceiling, idle: 0 };
                 (claim.vm, self.past.get(&claim.vm).map_or(first, |past| past.next(claim, period, ceiling)))
             })
             .collect();
@@ -121,7 +131,8 @@ impl Shares {
             .collect();
         self.at = now;
         self.stirred = self.stirred.saturating_sub(1);
-        self.contended = past.values().map(|past| past.demand).sum::<u64>() > u64::from(pcpus) * 1024;
+        // A guest's word that is not believed yet is looked at again soon.
+        self.contended = past.values().map(|past| past.said).sum::<u64>() > u64::from(pcpus) * 1024;
         self.past = past;
         let answers = entitle::entitle(&vms, u64::from(pcpus) * 1024);
         answers.iter().map(|answer| answer.entitlement.max(1) as u32).collect()
@@ -177,6 +188,22 @@ mod tests {
         shares.update(start + 2 * STEP, 2, &[claim(1, 2 * busy, 4), claim(2, busy + busy / 20, 0)]);
         let told = shares.update(start + 3 * STEP, 2, &[claim(1, 3 * busy, 4), claim(2, busy + busy / 10, 0)]);
         assert!(told[0] > 1900, "{told:?}");
+    }
+
+    #[test]
+    fn a_word_counts_with_the_work_that_goes_with_it() {
+        let start = Instant::now();
+        let mut shares = Shares::new(start);
+        let busy = STEP.as_nanos() as u64;
+        for period in 0..3 {
+            shares.update(start + period * STEP, 2, &[claim(1, u64::from(period) * busy, 4), claim(2, 0, 0)]);
+        }
+        // The second wakes for its housekeeping, just when it is looked at; or it lies.
+        let told = shares.update(start + 3 * STEP, 2, &[claim(1, 3 * busy, 4), claim(2, busy / 20, 4)]);
+        assert!(told[0] > 2000, "{told:?}");
+        assert!(shares.period() <= BUSY_PERIOD, "it may be about to work");
+        // It does work.
+        assert_eq!(shares.update(start + 4 * STEP, 2, &[claim(1, 4 * busy, 4), claim(2, busy, 4)])[0], 1024);
     }
 
     #[test]
