@@ -60,3 +60,13 @@ fn main() -> ExitCode {
         Command::Generate(args) => generate::run(&args, Cli::command()).map(|()| ExitCode::SUCCESS),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_contradicts_nothing() {
+        Cli::command().debug_assert();
+    }
+}

@@ -102,6 +102,10 @@ pub struct Options {
 pub(crate) trait Companion {
     /// The mode's name, for the status.
     fn mode(&self) -> &'static str;
+    /// Whether a VM in a cgroup of its own gets its share however few of its vCPUs run.
+    fn fair_to_groups(&self) -> bool {
+        false
+    }
     /// What the mode alone knows, for the status.
     fn figures(&self) -> Figures {
         Figures::default()
@@ -176,7 +180,7 @@ pub(crate) fn run(
 
     set_cpus(&programs, features.freq_scale, &options.capacities);
     programs.attach(&features)?;
-    let fleet = Rc::new(RefCell::new(Fleet::new(programs, PathBuf::from("/proc"))));
+    let fleet = Rc::new(RefCell::new(Fleet::new(programs, PathBuf::from("/proc"), companion.fair_to_groups())));
     let (soon, idled) = (Rc::new(RefCell::new(true)), Rc::new(Cell::new(false)));
     let ring = ring(&fleet, &soon, &idled)?;
     // All is loaded and attached: from here on file descriptors are enough.
@@ -368,7 +372,7 @@ impl Daemon {
                 name: vm.name.clone(),
                 pid: vm.found.tgid,
                 vcpus: vm.vcpus.len() as u32,
-                weight: vm.weight,
+                weight: vm.group.weight,
             })
             .collect();
         let proc = fleet.proc.clone();

@@ -34,8 +34,23 @@ const CREDIBLE: u64 = 2_000_000;
 /// What a VM did in less than this says little of what it wants, ns: its housekeeping can fill a look of 2 ms.
 const TELLING: u64 = 8_000_000;
 
+/// A VM that works and has said nothing of what it wants in so many looks (100 to 200 ms) does not park vCPUs: it has no agent
+/// that does, or that agent has died. Looks, since a guest can run out of tasks just when it is looked at.
+const SILENT: u32 = 16;
+/// A VM that wants less than this is no reason for others not to park, 1/1024 pCPU.
+const LITTLE: u64 = 256;
+
 /// The weight of a cgroup that nobody has set.
 const WEIGHT: u64 = 100;
+
+/// Where the host's scheduler counts a VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Group {
+    /// cgroup v2 weight, 1..=10000.
+    pub(crate) weight: u64,
+    /// In a cgroup that holds no other process. Elsewhere its vCPUs compete one by one, and a VM that uses fewer gets less.
+    pub(crate) own: bool,
+}
 
 /// What counts for a VM's entitlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +59,8 @@ pub(crate) struct Claim {
     pub(crate) vm: u64,
     /// vCPUs: a VM cannot use more pCPUs than that.
     pub(crate) vcpus: u32,
-    /// cgroup v2 weight, 1..=10000.
-    pub(crate) weight: u64,
+    /// Where the host's scheduler counts it.
+    pub(crate) group: Group,
     /// Time that its vCPUs ran or waited for a pCPU since some start, ns.
     pub(crate) busy: u64,
     /// vCPUs that its guest says it could use; 0 for a guest that says nothing.
@@ -60,6 +75,9 @@ pub(crate) struct Shares {
     contended: bool,
     /// Looks left that follow close on one another.
     stirred: u32,
+    /// Whether the host's scheduler gives a VM in a cgroup of its own its share however few vCPUs it uses. EEVDF does not: it
+    /// splits a group's weight among CPUs, and one vCPU beside four of another group got a third of two CPUs.
+    by_group: bool,
 }
 
 /// What is kept of a VM.
@@ -72,6 +90,8 @@ struct Past {
     said: u64,
     /// Periods in which it wanted nothing and next to nothing of it ran or waited.
     idle: u32,
+    /// Periods in which it worked and did not say what it wanted, since it last said so; at most [`SILENT`].
+    silent: u32,
 }
 
 impl Past {
@@ -84,13 +104,24 @@ impl Past {
         let faded = if idle >= IDLE { 0 } else { self.demand * (memory - period.min(memory)) / memory };
         let demand = |wants| entitle::demand(busy, period.max(TELLING), wants).min(ceiling).max(faded);
         let said = demand(claim.wants);
-        Self { busy: claim.busy, demand: if busy < CREDIBLE { demand(0) } else { said }, said, idle }
+        let silent = match (claim.wants, quiet) {
+            (0, false) => (self.silent + 1).min(SILENT),
+            (0, true) => self.silent,
+            _ => 0,
+        };
+        Self { busy: claim.busy, demand: if busy < CREDIBLE { demand(0) } else { said }, said, idle, silent }
+    }
+
+    /// Whether it works without ever giving a vCPU up.
+    fn keeps_all(&self) -> bool {
+        self.silent >= SILENT && self.demand > LITTLE
     }
 }
 
 impl Shares {
-    pub(crate) fn new(now: Instant) -> Shares {
-        Shares { at: now, past: BTreeMap::new(), contended: false, stirred: 0 }
+    /// `by_group`: a VM in a cgroup of its own has its share however few vCPUs it uses.
+    pub(crate) fn new(now: Instant, by_group: bool) -> Shares {
+        Shares { at: now, past: BTreeMap::new(), contended: false, stirred: 0, by_group }
     }
 
     /// How long to wait for the next update.
@@ -114,41 +145,59 @@ impl Shares {
 
     /// The entitlement of each VM in 1/1024 pCPU, at least 1: 0 would say that none is published.
     ///
-    /// A VM that was not there in the last period counts as wanting all it can use.
+    /// A VM that was not there in the last period counts as wanting all it can use. One whose share depends on the number of
+    /// its vCPUs, beside VMs that keep all theirs, is told that it may use all, too: parking would give time away.
     pub(crate) fn update(&mut self, now: Instant, pcpus: u32, claims: &[Claim]) -> Vec<u32> {
         let period = now.saturating_duration_since(self.at).as_nanos() as u64;
         let past: BTreeMap<u64, Past> = claims
             .iter()
             .map(|claim| {
                 let ceiling = u64::from(claim.vcpus) * 1024;
-                let first = Past { busy: claim.busy, demand: ceiling, said: ceiling, idle: 0 };
+                let first = Past { busy: claim.busy, demand: ceiling, said: ceiling, idle: 0, silent: SILENT };
                 (claim.vm, self.past.get(&claim.vm).map_or(first, |past| past.next(claim, period, ceiling)))
             })
             .collect();
         let vms: Vec<entitle::Vm> = claims
             .iter()
-            .map(|claim| entitle::Vm::new(claim.weight, past[&claim.vm].demand, u64::from(claim.vcpus) * 1024))
+            .map(|claim| entitle::Vm::new(claim.group.weight, past[&claim.vm].demand, u64::from(claim.vcpus) * 1024))
             .collect();
         self.at = now;
         self.stirred = self.stirred.saturating_sub(1);
         // A guest's word that is not believed yet is looked at again soon.
         self.contended = past.values().map(|past| past.said).sum::<u64>() > u64::from(pcpus) * 1024;
-        self.past = past;
         let answers = entitle::entitle(&vms, u64::from(pcpus) * 1024);
-        answers.iter().map(|answer| answer.entitlement.max(1) as u32).collect()
+        let counted = |claim: &Claim| !(self.by_group && claim.group.own);
+        let keeps_all: Vec<bool> = claims.iter().map(|claim| counted(claim) && past[&claim.vm].keeps_all()).collect();
+        let crowd = keeps_all.iter().filter(|keeps| **keeps).count();
+        let told = claims.iter().zip(&answers).zip(&keeps_all).map(|((claim, answer), keeps)| {
+            let others = crowd - usize::from(*keeps);
+            let all = u64::from(claim.vcpus) * 1024;
+            if counted(claim) && others > 0 { all } else { answer.entitlement }.max(1) as u32
+        });
+        let told = told.collect();
+        self.past = past;
+        told
     }
 }
 
-/// The weight of the cgroup that holds a process and no other, or else of the process's cgroup; `proc` and `cgroup` are
-/// where those file systems are.
-pub(crate) fn weight(proc: &Path, cgroup: &Path, tgid: i32) -> u64 {
-    let read = || {
-        let path = cgroup_of(proc, tgid)?;
-        let group = own_group(cgroup, &path, tgid).or_else(|| Some(cgroup.join(path.strip_prefix('/')?)))?;
-        fs::read_to_string(group.join("cpu.weight")).ok()?.trim().parse().ok()
-    };
-    // The root has no weight, and neither has a group without the cpu controller: everybody is equal there.
-    read().unwrap_or(WEIGHT)
+impl Group {
+    /// The cgroup that holds a process and no other, or else the process's cgroup; `proc` and `cgroup` are where those file
+    /// systems are.
+    pub(crate) fn of(proc: &Path, cgroup: &Path, tgid: i32) -> Group {
+        let path = cgroup_of(proc, tgid);
+        let own = path.as_deref().and_then(|path| own_group(cgroup, path, tgid));
+        let shared = || Some(cgroup.join(path.as_deref()?.strip_prefix('/')?));
+        let weight = own.clone().or_else(shared).and_then(|group| fs::read_to_string(group.join("cpu.weight")).ok());
+        // The root has no weight, and neither has a group without the cpu controller: everybody is equal there.
+        let weight = weight.and_then(|text| text.trim().parse().ok()).unwrap_or(WEIGHT);
+        Group { weight, own: own.is_some() }
+    }
+}
+
+impl Default for Group {
+    fn default() -> Self {
+        Group { weight: WEIGHT, own: false }
+    }
 }
 
 #[cfg(test)]
@@ -158,13 +207,13 @@ mod tests {
     const STEP: Duration = Duration::from_millis(4);
 
     fn claim(vm: u64, busy: u64, wants: u32) -> Claim {
-        Claim { vm, vcpus: 4, weight: WEIGHT, busy, wants }
+        Claim { vm, vcpus: 4, group: Group { weight: WEIGHT, own: true }, busy, wants }
     }
 
     #[test]
     fn two_busy_vms_halve_the_host_and_one_that_leaves_leaves_it_all() {
         let start = Instant::now();
-        let mut shares = Shares::new(start);
+        let mut shares = Shares::new(start, true);
         assert_eq!(shares.update(start, 2, &[claim(1, 0, 0), claim(2, 0, 0)]), [1024, 1024]);
         // Both want four vCPUs, though parked down to one each.
         let busy = STEP.as_nanos() as u64;
@@ -180,7 +229,7 @@ mod tests {
     #[test]
     fn housekeeping_is_no_claim() {
         let start = Instant::now();
-        let mut shares = Shares::new(start);
+        let mut shares = Shares::new(start, true);
         let busy = STEP.as_nanos() as u64;
         shares.update(start, 2, &[claim(1, 0, 4), claim(2, 0, 4)]);
         shares.update(start + STEP, 2, &[claim(1, busy, 4), claim(2, busy, 4)]);
@@ -193,7 +242,7 @@ mod tests {
     #[test]
     fn a_word_counts_with_the_work_that_goes_with_it() {
         let start = Instant::now();
-        let mut shares = Shares::new(start);
+        let mut shares = Shares::new(start, true);
         let busy = STEP.as_nanos() as u64;
         for period in 0..3 {
             shares.update(start + period * STEP, 2, &[claim(1, u64::from(period) * busy, 4), claim(2, 0, 0)]);
@@ -207,9 +256,35 @@ mod tests {
     }
 
     #[test]
+    fn who_shares_a_cgroup_with_a_vm_that_parks_nothing_is_not_asked_to() {
+        let start = Instant::now();
+        let flat = |vm, busy, wants| Claim { group: Group::default(), ..claim(vm, busy, wants) };
+        let busy = |period: u32| u64::from(period) * STEP.as_nanos() as u64;
+        let scheduled = |by_group, claims: &dyn Fn(u32) -> [Claim; 2], periods: u32| {
+            let mut shares = Shares::new(start, by_group);
+            (0..periods).map(|at| shares.update(start + at * STEP, 2, &claims(at))).last().unwrap()
+        };
+        let run = |claims: &dyn Fn(u32) -> [Claim; 2], periods| scheduled(true, claims, periods);
+        // The second never says what it wants.
+        assert_eq!(run(&|at| [flat(1, busy(at), 4), flat(2, busy(at), 0)], 3)[0], 4096);
+        // In cgroups of their own it does no harm.
+        assert_eq!(run(&|at| [claim(1, busy(at), 4), claim(2, 4 * busy(at), 0)], 40)[0], 1024);
+        assert_eq!(scheduled(false, &|at| [claim(1, busy(at), 4), claim(2, 4 * busy(at), 0)], 40)[0], 4096);
+        // It does nothing.
+        assert_eq!(run(&|at| [flat(1, busy(at), 4), flat(2, 0, 0)], 40)[0], 2048);
+        // Both say so; the second now and then has no task just when it is looked at.
+        let now_and_then = |at: u32| if at.is_multiple_of(8) { 4 } else { 0 };
+        assert_eq!(run(&|at| [flat(1, busy(at), 4), flat(2, busy(at), now_and_then(at))], 40), [1024, 1024]);
+        // Its agent dies.
+        let dies = |at: u32| if at < 20 { 4 } else { 0 };
+        assert_eq!(run(&|at| [flat(1, busy(at), 4), flat(2, busy(at), dies(at))], 30)[0], 1024);
+        assert_eq!(run(&|at| [flat(1, busy(at), 4), flat(2, busy(at), dies(at))], 40)[0], 4096);
+    }
+
+    #[test]
     fn an_idle_host_is_looked_at_rarely() {
         let start = Instant::now();
-        let mut shares = Shares::new(start);
+        let mut shares = Shares::new(start, true);
         for period in 0..3 {
             shares.update(start + period * STEP, 2, &[claim(1, 0, 0), claim(2, 0, 0)]);
         }
@@ -219,7 +294,7 @@ mod tests {
     #[test]
     fn a_pause_between_bursts_is_not_idleness() {
         let start = Instant::now();
-        let mut shares = Shares::new(start);
+        let mut shares = Shares::new(start, true);
         let (mut busy, mut told) = (0, Vec::new());
         for period in 0..40 {
             // Of three periods one is full of work, one has little, one has none.
@@ -237,7 +312,7 @@ mod tests {
     #[test]
     fn what_was_wanted_fades() {
         let start = Instant::now();
-        let mut shares = Shares::new(start);
+        let mut shares = Shares::new(start, true);
         let mut last = 0;
         // The second needs a tenth of a pCPU; what it wanted in the beginning is forgotten.
         for period in 0..100u64 {
@@ -252,10 +327,10 @@ mod tests {
     #[test]
     fn weights_count_and_no_answer_is_zero() {
         let start = Instant::now();
-        let heavy = Claim { weight: 300, ..claim(1, 0, 4) };
-        assert_eq!(Shares::new(start).update(start, 4, &[heavy, claim(2, 0, 4)]), [3072, 1024]);
-        assert_eq!(Shares::new(start).update(start, 0, &[heavy]), [1]);
-        assert!(Shares::new(start).update(start, 4, &[]).is_empty());
+        let heavy = Claim { group: Group { weight: 300, own: true }, ..claim(1, 0, 4) };
+        assert_eq!(Shares::new(start, true).update(start, 4, &[heavy, claim(2, 0, 4)]), [3072, 1024]);
+        assert_eq!(Shares::new(start, true).update(start, 0, &[heavy]), [1]);
+        assert!(Shares::new(start, true).update(start, 4, &[]).is_empty());
     }
 
     #[test]
@@ -269,7 +344,8 @@ mod tests {
         file("proc/7/cgroup", "0::/machine/a\n");
         file("proc/8/cgroup", "0::/\n");
         file("cgroup/machine/a/cpu.weight", "250\n");
-        let weight = |tgid| weight(&root.path().join("proc"), &root.path().join("cgroup"), tgid);
-        assert_eq!((weight(7), weight(8), weight(9)), (250, WEIGHT, WEIGHT));
+        let of = |tgid| Group::of(&root.path().join("proc"), &root.path().join("cgroup"), tgid);
+        assert_eq!(of(7), Group { weight: 250, own: true });
+        assert_eq!((of(8), of(9)), (Group::default(), Group::default()));
     }
 }

@@ -8,7 +8,7 @@ use entrain_bpf::Error;
 use tracing::{debug, info, warn};
 
 use crate::discover::{FoundVm, group};
-use crate::entitlement::{CALM_PERIOD, Claim, Shares, weight};
+use crate::entitlement::{CALM_PERIOD, Claim, Group, Shares};
 use crate::interface::{self, GONE_HEADER, GONE_LINK, GONE_WORD, HOST_VCPUS, HOST_VMS};
 use crate::memory::{MemorySlot, ProcessMemory};
 use crate::pair::{self, Paired};
@@ -57,7 +57,8 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    pub(crate) fn new(programs: Programs, proc: PathBuf) -> Self {
+    /// `by_group`: as [`Shares::new`].
+    pub(crate) fn new(programs: Programs, proc: PathBuf, by_group: bool) -> Self {
         Self {
             programs,
             proc,
@@ -65,7 +66,7 @@ impl Fleet {
             vcpu_numbers: Numbers::new(HOST_VCPUS),
             vm_numbers: Numbers::new(HOST_VMS),
             full: false,
-            shares: Shares::new(Instant::now()),
+            shares: Shares::new(Instant::now(), by_group),
             layouts: (0, 0),
         }
     }
@@ -88,7 +89,7 @@ impl Fleet {
             self.update_vm(kvm, now)?;
         }
         for vm in self.vms.values_mut() {
-            vm.weight = weight(&self.proc, Path::new("/sys/fs/cgroup"), vm.found.tgid);
+            vm.group = Group::of(&self.proc, Path::new("/sys/fs/cgroup"), vm.found.tgid);
         }
         Ok(())
     }
@@ -219,7 +220,7 @@ impl Fleet {
             .iter()
             .map(|(&kvm, vm)| {
                 let entries = vm.vcpus.iter().map(|(id, vcpu)| (*id, self.programs.vcpus.get(vcpu.index as usize)));
-                let mut claim = Claim { vm: kvm, vcpus: vm.vcpus.len() as u32, weight: vm.weight, busy: 0, wants: 0 };
+                let mut claim = Claim { vm: kvm, vcpus: vm.vcpus.len() as u32, group: vm.group, busy: 0, wants: 0 };
                 for (id, entry) in entries {
                     claim.busy += busy_ns(&entry, now);
                     // vCPU 0 speaks for the guest; without guest words it says 0.

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use crate::discover::FoundVm;
+use crate::entitlement::Group;
 use crate::pair::Paired;
 use crate::scan::Scan;
 
@@ -77,8 +78,8 @@ pub(crate) struct Vm {
     /// Switches of its vCPUs at that time.
     pub(crate) ran: u64,
     pub(crate) entitlement: u32,
-    /// Of its cgroup.
-    pub(crate) weight: u64,
+    /// Its cgroup.
+    pub(crate) group: Group,
     /// By the configuration.
     pub(crate) class: Option<String>,
     said: HashSet<String>,
@@ -97,7 +98,7 @@ impl Vm {
             beat: (0, Instant::now()),
             ran: 0,
             entitlement: 0,
-            weight: 100,
+            group: Group::default(),
             class: None,
             said: HashSet::new(),
         }

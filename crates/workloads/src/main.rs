@@ -77,3 +77,14 @@ fn main() -> ExitCode {
         ExitCode::from(2)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_contradicts_nothing() {
+        Cli::command().debug_assert();
+    }
+}

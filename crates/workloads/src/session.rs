@@ -35,7 +35,7 @@ pub(crate) struct Common {
     pub(crate) pin: bool,
     /// How often loads that tell their progress do so, in seconds
     #[arg(long, default_value_t = 1.0, value_name = "S")]
-    pub(crate) interval: f64,
+    pub(crate) progress: f64,
 }
 
 /// One run of a load. Made before any thread is, so that all threads leave the signals to it.
@@ -69,7 +69,7 @@ impl Session {
             ensure!(value.is_finite() && (0.0..=86_400.0).contains(&value), "{name} must lie between 0 and 86400 s");
         }
         ensure!(options.seconds > 0.0, "--seconds must be more than 0");
-        ensure!((0.01..=3600.0).contains(&options.interval), "--interval must lie between 0.01 and 3600 s");
+        ensure!((0.01..=3600.0).contains(&options.progress), "--progress must lie between 0.01 and 3600 s");
         ensure!(options.threads.is_none_or(|n| (1..=4096).contains(&n)), "--threads must lie between 1 and 4096");
         Ok(Self {
             options: options.clone(),
@@ -115,7 +115,7 @@ impl Session {
     }
 
     /// Runs the phases; `read` takes the counters at both ends of the measurement, `progress` is called inside it, each
-    /// `--interval`, with the first reading and the seconds since then. The caller's threads end after this returns, however it returns.
+    /// `--progress`, with the first reading and the seconds since then. The caller's threads end after this returns, however it returns.
     pub(crate) fn measure<T>(
         &self,
         phase: &Phase,
@@ -132,7 +132,7 @@ impl Session {
         let (start, before) = (now_ns(), read());
         self.out.start()?;
         let end = start + (self.options.seconds * 1e9) as u64;
-        let interval = (self.options.interval * 1e9) as u64;
+        let interval = (self.options.progress * 1e9) as u64;
         let mut turn = 1;
         let reason = loop {
             let next = end.min(start + turn * interval);

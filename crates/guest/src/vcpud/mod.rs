@@ -64,14 +64,20 @@ impl Companion for Vcpud {
         tracing::info!("parking by {:?} among {} CPUs", parking.backend(), cpus.len());
         let (root, end) = (self.root.clone(), self.end.clone());
         self.thread = Some(std::thread::spawn(move || {
-            let pages = Pages::open(&bpffs, false)?.ok_or(GuestError::NothingRegistered)?;
+            let pages = Pages::open(&bpffs, true)?.ok_or(GuestError::NothingRegistered)?;
             let mut controller = Controller::new(root, parking, cpus);
             let mut heard = guest::Heartbeat::default();
             while !end.load(Ordering::Relaxed) {
                 let host = Host::read(pages.page(0), &mut heard, controller.started);
+                let told = controller.wants;
                 controller.step(host)?;
+                // The host takes a guest that works and never says what it wants for one that parks nothing.
+                if controller.wants != told {
+                    say_wants(&pages, controller.wants);
+                }
                 std::thread::sleep(STEP);
             }
+            say_wants(&pages, 0);
             Ok(())
         }));
         Ok(())
@@ -90,6 +96,11 @@ impl Companion for Vcpud {
             tracing::error!("{error}");
         }
     }
+}
+
+/// Tells the host how many vCPUs this guest could use now.
+fn say_wants(pages: &Pages, wants: u32) {
+    pages.iter().for_each(|page| page.guest.wants.store(u64::from(wants), Ordering::Release));
 }
 
 /// What the host says: its entitlement for this guest in 1/1024 pCPU, or nothing.
@@ -124,6 +135,8 @@ struct Controller {
     cpus: Vec<u32>,
     parkable: BTreeSet<u32>,
     vcpud: guest::Vcpud,
+    /// vCPUs that could be used at the last step.
+    wants: u32,
     started: Instant,
     times: BTreeMap<u32, CpuTime>,
     times_at: Option<Instant>,
@@ -140,6 +153,7 @@ impl Controller {
             cpus,
             parkable,
             vcpud: guest::Vcpud::default(),
+            wants: 0,
             started: Instant::now(),
             times: BTreeMap::new(),
             times_at: None,
@@ -187,11 +201,13 @@ impl Controller {
     fn decide(&mut self, host: Host, spent: CpuTime, now: Instant) -> Result<BTreeSet<u32>> {
         let fixed: Vec<bool> =
             self.cpus.iter().map(|cpu| self.pinned.contains(cpu) || !self.parkable.contains(cpu)).collect();
+        let runnable = readings::runnable(&self.root)?;
+        self.wants = runnable.min(self.cpus.len() as u32);
         let keep = self.vcpud.step(&guest::VcpudInput {
             now: (now - self.started).as_nanos() as u64 + 1,
             nr_vcpus: self.cpus.len() as u32,
             floor: fixed.iter().filter(|&&fixed| fixed).count() as u32,
-            wants: readings::runnable(&self.root)?,
+            wants: runnable,
             entitlement: host.entitlement.map_or(-1, |entitlement| entitlement as i64),
             ran: spent.ran,
             stolen: spent.stolen,

@@ -40,6 +40,10 @@ impl Companion for Schedule {
         "schedule"
     }
 
+    fn fair_to_groups(&self) -> bool {
+        true
+    }
+
     fn figures(&self) -> Figures {
         let schedule = Some(self.scheduler.total().into());
         let programs = figures::programs(self.scheduler.object());

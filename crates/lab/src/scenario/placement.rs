@@ -5,11 +5,9 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
-
 use super::frequency::Emulation;
-use super::product::{shell, unmet};
-use super::{Context, Samples, Scenario};
+use super::product::unmet;
+use super::{Context, Samples, Scenario, trace};
 use crate::experiment::Better::{Higher, Lower};
 use crate::load::Printed;
 use crate::machine::{Command, Target};
@@ -43,7 +41,8 @@ fn measure(rig: &dyn Rig, context: &Context, guest: usize, samples: &mut Samples
     let load = ["entrain-load", "roles", "--json", "--warmup", "1", "--turn", &turn, "--seconds", &seconds];
     let load = rig.start(Target::Guest(guest), Command::new(load).within(limit))?;
     let mut follow = vec!["entrain-cpufreq-emulation".to_owned(), "record".into(), "--seconds".into(), seconds.clone()];
-    for thread in vcpus(rig, guest)? {
+    let vm = trace::threads(rig)?.into_iter().nth(guest).ok_or_else(|| unmet("the guest's VM is not among KVM's"))?;
+    for thread in vm.tids {
         follow.extend(["--thread".into(), thread.to_string()]);
     }
     let record = rig.run(Target::Host, Command::new(follow).within(limit))?;
@@ -66,15 +65,4 @@ fn measure(rig: &dyn Rig, context: &Context, guest: usize, samples: &mut Samples
     let rate = load.figure("iterations_per_s", "1/s").map_err(|error| unmet(error.to_string()))?;
     samples.push("iterations_per_s", "1/s", Higher, rate);
     Ok(())
-}
-
-/// The vCPU threads of a guest on the host machine: of the VM whose QEMU was the `guest`-th to start.
-fn vcpus(rig: &dyn Rig, guest: usize) -> Result<Vec<u64>> {
-    let text = shell(rig, Target::Host, "entrain-load probe --json")?;
-    let all: Value = serde_json::from_str(&text).map_err(|error| unmet(format!("no JSON ({error}): {text}")))?;
-    let mut vms = all["vms"].as_array().cloned().unwrap_or_default();
-    let pid = |vm: &Value| vm["id"].as_str().and_then(|id| id.split('-').next()?.parse::<u64>().ok());
-    vms.sort_by_key(pid);
-    let vm = vms.get(guest).ok_or_else(|| unmet("the guest's VM is not among KVM's"))?;
-    Ok(vm["vcpus"].as_array().into_iter().flatten().filter_map(|vcpu| vcpu["tid"].as_u64()).collect())
 }
