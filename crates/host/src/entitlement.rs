@@ -34,9 +34,13 @@ const CREDIBLE: u64 = 2_000_000;
 /// What a VM did in less than this says little of what it wants, ns: its housekeeping can fill a look of 2 ms.
 const TELLING: u64 = 8_000_000;
 
-/// A VM that works and has said nothing of what it wants in so many looks (100 to 200 ms) does not park vCPUs: it has no agent
-/// that does, or that agent has died. Looks, since a guest can run out of tasks just when it is looked at.
-const SILENT: u32 = 16;
+/// Looks that are kept of whether a VM uses more vCPUs than it was told, and how many of them say that it parks none. Judged
+/// by what it does, so that a guest that promises to park and doesn't gains nothing by it. The longer (0.2 s while VMs
+/// compete) is what an honest one has for parking; a VM that has just been found is taken for one that parks none.
+const LOOKS: u32 = 32;
+const KEEPS: u32 = LOOKS / 2;
+/// More than half a vCPU beyond what it was told is too many, 1/1024 pCPU.
+const SLACK: u64 = 512;
 /// A VM that wants less than this is no reason for others not to park, 1/1024 pCPU.
 const LITTLE: u64 = 256;
 
@@ -90,8 +94,10 @@ struct Past {
     said: u64,
     /// Periods in which it wanted nothing and next to nothing of it ran or waited.
     idle: u32,
-    /// Periods in which it worked and did not say what it wanted, since it last said so; at most [`SILENT`].
-    silent: u32,
+    /// What it was told, 1/1024 pCPU.
+    told: u64,
+    /// Periods in which it used more vCPUs than fit into that, less those in which it didn't; 0..=[`LOOKS`].
+    over: u32,
 }
 
 impl Past {
@@ -104,17 +110,19 @@ impl Past {
         let faded = if idle >= IDLE { 0 } else { self.demand * (memory - period.min(memory)) / memory };
         let demand = |wants| entitle::demand(busy, period.max(TELLING), wants).min(ceiling).max(faded);
         let said = demand(claim.wants);
-        let silent = match (claim.wants, quiet) {
-            (0, false) => (self.silent + 1).min(SILENT),
-            (0, true) => self.silent,
-            _ => 0,
+        let used = entitle::demand(busy, period.max(TELLING), 0);
+        let over = if used > self.told.div_ceil(1024) * 1024 + SLACK {
+            (self.over + 1).min(LOOKS)
+        } else {
+            self.over.saturating_sub(1)
         };
-        Self { busy: claim.busy, demand: if busy < CREDIBLE { demand(0) } else { said }, said, idle, silent }
+        let demand = if busy < CREDIBLE { demand(0) } else { said };
+        Self { busy: claim.busy, demand, said, idle, told: self.told, over }
     }
 
     /// Whether it works without ever giving a vCPU up.
     fn keeps_all(&self) -> bool {
-        self.silent >= SILENT && self.demand > LITTLE
+        self.over >= KEEPS && self.demand > LITTLE
     }
 }
 
@@ -149,11 +157,12 @@ impl Shares {
     /// its vCPUs, beside VMs that keep all theirs, is told that it may use all, too: parking would give time away.
     pub(crate) fn update(&mut self, now: Instant, pcpus: u32, claims: &[Claim]) -> Vec<u32> {
         let period = now.saturating_duration_since(self.at).as_nanos() as u64;
-        let past: BTreeMap<u64, Past> = claims
+        let mut past: BTreeMap<u64, Past> = claims
             .iter()
             .map(|claim| {
                 let ceiling = u64::from(claim.vcpus) * 1024;
-                let first = Past { busy: claim.busy, demand: ceiling, said: ceiling, idle: 0, silent: SILENT };
+                let first =
+                    Past { busy: claim.busy, demand: ceiling, said: ceiling, idle: 0, told: ceiling, over: LOOKS };
                 (claim.vm, self.past.get(&claim.vm).map_or(first, |past| past.next(claim, period, ceiling)))
             })
             .collect();
@@ -169,12 +178,14 @@ impl Shares {
         let counted = |claim: &Claim| !(self.by_group && claim.group.own);
         let keeps_all: Vec<bool> = claims.iter().map(|claim| counted(claim) && past[&claim.vm].keeps_all()).collect();
         let crowd = keeps_all.iter().filter(|keeps| **keeps).count();
-        let told = claims.iter().zip(&answers).zip(&keeps_all).map(|((claim, answer), keeps)| {
+        let mut told = Vec::with_capacity(claims.len());
+        for ((claim, answer), keeps) in claims.iter().zip(&answers).zip(&keeps_all) {
             let others = crowd - usize::from(*keeps);
             let all = u64::from(claim.vcpus) * 1024;
-            if counted(claim) && others > 0 { all } else { answer.entitlement }.max(1) as u32
-        });
-        let told = told.collect();
+            let share = if counted(claim) && others > 0 { all } else { answer.entitlement }.max(1);
+            told.push(share as u32);
+            past.entry(claim.vm).and_modify(|past| past.told = share);
+        }
         self.past = past;
         told
     }
@@ -265,20 +276,22 @@ mod tests {
             (0..periods).map(|at| shares.update(start + at * STEP, 2, &claims(at))).last().unwrap()
         };
         let run = |claims: &dyn Fn(u32) -> [Claim; 2], periods| scheduled(true, claims, periods);
-        // The second never says what it wants.
-        assert_eq!(run(&|at| [flat(1, busy(at), 4), flat(2, busy(at), 0)], 3)[0], 4096);
-        // In cgroups of their own it does no harm.
-        assert_eq!(run(&|at| [claim(1, busy(at), 4), claim(2, 4 * busy(at), 0)], 40)[0], 1024);
-        assert_eq!(scheduled(false, &|at| [claim(1, busy(at), 4), claim(2, 4 * busy(at), 0)], 40)[0], 4096);
-        // It does nothing.
+        // The second works on all four vCPUs, whatever it says.
+        for wants in [0, 4] {
+            let both = |at| [flat(1, busy(at), 4), flat(2, 4 * busy(at), wants)];
+            assert_eq!((run(&both, 3)[0], run(&both, 100)[0]), (4096, 4096));
+        }
+        // In cgroups of their own it does no harm, if the host's scheduler goes by them.
+        let groups = |at| [claim(1, busy(at), 4), claim(2, 4 * busy(at), 0)];
+        assert_eq!((run(&groups, 40)[0], scheduled(false, &groups, 40)[0]), (1024, 4096));
+        // It does nothing, or no more than it is told.
         assert_eq!(run(&|at| [flat(1, busy(at), 4), flat(2, 0, 0)], 40)[0], 2048);
-        // Both say so; the second now and then has no task just when it is looked at.
-        let now_and_then = |at: u32| if at.is_multiple_of(8) { 4 } else { 0 };
-        assert_eq!(run(&|at| [flat(1, busy(at), 4), flat(2, busy(at), now_and_then(at))], 40), [1024, 1024]);
-        // Its agent dies.
-        let dies = |at: u32| if at < 20 { 4 } else { 0 };
-        assert_eq!(run(&|at| [flat(1, busy(at), 4), flat(2, busy(at), dies(at))], 30)[0], 1024);
-        assert_eq!(run(&|at| [flat(1, busy(at), 4), flat(2, busy(at), dies(at))], 40)[0], 4096);
+        assert_eq!(run(&|at| [flat(1, busy(at), 4), flat(2, busy(at), 4)], 40), [1024, 1024]);
+        // It parks no more at some time; the first, which then uses all it may, is not held to be of that kind itself.
+        let stops = |at: u32| busy(at) + 3 * busy(at.saturating_sub(40));
+        let first = |at: u32| busy(at) + 3 * busy(at.saturating_sub(60));
+        assert_eq!(run(&|at| [flat(1, busy(at), 4), flat(2, stops(at), 4)], 50)[0], 1024);
+        assert_eq!(run(&|at| [flat(1, first(at), 4), flat(2, stops(at), 4)], 200), [4096, 1024]);
     }
 
     #[test]

@@ -71,7 +71,7 @@ impl Companion for Vcpud {
                 let host = Host::read(pages.page(0), &mut heard, controller.started);
                 let told = controller.wants;
                 controller.step(host)?;
-                // The host takes a guest that works and never says what it wants for one that parks nothing.
+                // A parked guest runs on few vCPUs; the host learns from its word that it could use more.
                 if controller.wants != told {
                     say_wants(&pages, controller.wants);
                 }
