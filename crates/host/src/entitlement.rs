@@ -35,10 +35,10 @@ const CREDIBLE: u64 = 2_000_000;
 const TELLING: u64 = 8_000_000;
 
 /// Looks that are kept of whether a VM uses more vCPUs than it was told, and how many of them say that it parks none. Judged
-/// by what it does, so that a guest that promises to park and doesn't gains nothing by it. The longer (0.2 s while VMs
-/// compete) is what an honest one has for parking; a VM that has just been found is taken for one that parks none.
+/// by what it does, so that a guest that promises to park and doesn't gains nothing by it for longer than this (0.3 s while
+/// VMs compete), which is what an honest one has for parking by hotplug.
 const LOOKS: u32 = 32;
-const KEEPS: u32 = LOOKS / 2;
+const KEEPS: u32 = 24;
 /// More than half a vCPU beyond what it was told is too many, 1/1024 pCPU.
 const SLACK: u64 = 512;
 /// A VM that wants less than this is no reason for others not to park, 1/1024 pCPU.
@@ -94,7 +94,7 @@ struct Past {
     said: u64,
     /// Periods in which it wanted nothing and next to nothing of it ran or waited.
     idle: u32,
-    /// What it was told, 1/1024 pCPU.
+    /// What it was to keep to, 1/1024 pCPU.
     told: u64,
     /// Periods in which it used more vCPUs than fit into that, less those in which it didn't; 0..=[`LOOKS`].
     over: u32,
@@ -153,16 +153,15 @@ impl Shares {
 
     /// The entitlement of each VM in 1/1024 pCPU, at least 1: 0 would say that none is published.
     ///
-    /// A VM that was not there in the last period counts as wanting all it can use. One whose share depends on the number of
-    /// its vCPUs, beside VMs that keep all theirs, is told that it may use all, too: parking would give time away.
+    /// A VM that was not there in the last period counts as wanting all it can use. While one whose share depends on the number
+    /// of its vCPUs keeps them all, every such VM is told that it may: parking would give time away.
     pub(crate) fn update(&mut self, now: Instant, pcpus: u32, claims: &[Claim]) -> Vec<u32> {
         let period = now.saturating_duration_since(self.at).as_nanos() as u64;
         let mut past: BTreeMap<u64, Past> = claims
             .iter()
             .map(|claim| {
                 let ceiling = u64::from(claim.vcpus) * 1024;
-                let first =
-                    Past { busy: claim.busy, demand: ceiling, said: ceiling, idle: 0, told: ceiling, over: LOOKS };
+                let first = Past { busy: claim.busy, demand: ceiling, said: ceiling, idle: 0, told: ceiling, over: 0 };
                 (claim.vm, self.past.get(&claim.vm).map_or(first, |past| past.next(claim, period, ceiling)))
             })
             .collect();
@@ -177,14 +176,15 @@ impl Shares {
         let answers = entitle::entitle(&vms, u64::from(pcpus) * 1024);
         let counted = |claim: &Claim| !(self.by_group && claim.group.own);
         let keeps_all: Vec<bool> = claims.iter().map(|claim| counted(claim) && past[&claim.vm].keeps_all()).collect();
-        let crowd = keeps_all.iter().filter(|keeps| **keeps).count();
+        let crowded = keeps_all.contains(&true);
         let mut told = Vec::with_capacity(claims.len());
         for ((claim, answer), keeps) in claims.iter().zip(&answers).zip(&keeps_all) {
-            let others = crowd - usize::from(*keeps);
             let all = u64::from(claim.vcpus) * 1024;
-            let share = if counted(claim) && others > 0 { all } else { answer.entitlement }.max(1);
+            let share = if counted(claim) && crowded { all } else { answer.entitlement }.max(1);
             told.push(share as u32);
-            past.entry(claim.vm).and_modify(|past| past.told = share);
+            // Who keeps all stays of that kind until it does with less; the others use what they may.
+            let bound = if *keeps { answer.entitlement } else { share };
+            past.entry(claim.vm).and_modify(|past| past.told = bound);
         }
         self.past = past;
         told
@@ -279,7 +279,7 @@ mod tests {
         // The second works on all four vCPUs, whatever it says.
         for wants in [0, 4] {
             let both = |at| [flat(1, busy(at), 4), flat(2, 4 * busy(at), wants)];
-            assert_eq!((run(&both, 3)[0], run(&both, 100)[0]), (4096, 4096));
+            assert_eq!((run(&both, 10)[0], run(&both, 100)[0]), (1024, 4096));
         }
         // In cgroups of their own it does no harm, if the host's scheduler goes by them.
         let groups = |at| [claim(1, busy(at), 4), claim(2, 4 * busy(at), 0)];
@@ -289,9 +289,14 @@ mod tests {
         assert_eq!(run(&|at| [flat(1, busy(at), 4), flat(2, busy(at), 4)], 40), [1024, 1024]);
         // It parks no more at some time; the first, which then uses all it may, is not held to be of that kind itself.
         let stops = |at: u32| busy(at) + 3 * busy(at.saturating_sub(40));
-        let first = |at: u32| busy(at) + 3 * busy(at.saturating_sub(60));
+        let first = |at: u32| busy(at) + 3 * busy(at.saturating_sub(70));
         assert_eq!(run(&|at| [flat(1, busy(at), 4), flat(2, stops(at), 4)], 50)[0], 1024);
-        assert_eq!(run(&|at| [flat(1, first(at), 4), flat(2, stops(at), 4)], 200), [4096, 1024]);
+        let both = |at| [flat(1, first(at), 4), flat(2, stops(at), 4)];
+        assert_eq!(run(&both, 200), [4096, 4096]);
+        // The second goes idle, and the first parks again as it is told.
+        let ends =
+            |at: u32| [flat(1, first(at.min(200)) + busy(at.saturating_sub(200)), 4), flat(2, stops(at.min(200)), 0)];
+        assert_eq!(run(&ends, 300), [2048, 1024]);
     }
 
     #[test]
