@@ -196,12 +196,13 @@ impl Group {
     /// systems are.
     pub(crate) fn of(proc: &Path, cgroup: &Path, tgid: i32) -> Group {
         let path = cgroup_of(proc, tgid);
-        let own = path.as_deref().and_then(|path| own_group(cgroup, path, tgid));
+        let alone = path.as_deref().and_then(|path| own_group(cgroup, path, tgid));
+        let own = alone.is_some();
         let shared = || Some(cgroup.join(path.as_deref()?.strip_prefix('/')?));
-        let weight = own.clone().or_else(shared).and_then(|group| fs::read_to_string(group.join("cpu.weight")).ok());
+        let weight = alone.or_else(shared).and_then(|group| fs::read_to_string(group.join("cpu.weight")).ok());
         // The root has no weight, and neither has a group without the cpu controller: everybody is equal there.
         let weight = weight.and_then(|text| text.trim().parse().ok()).unwrap_or(WEIGHT);
-        Group { weight, own: own.is_some() }
+        Group { weight, own }
     }
 }
 

@@ -64,15 +64,14 @@ impl Target {
 /// The vCPU threads of a VMM's process with the CPUs that they may run on (QEMU's are called `CPU 0/KVM`,
 /// cloud-hypervisor's `vcpu0`, firecracker's `fc_vcpu 0`). A process without such threads, or a thread, stands for itself.
 pub(crate) fn vcpu_threads(root: &Root, pid: u32) -> Vec<(u32, CpuSet)> {
-    let allowed = |tid: u32| {
-        let status = root.read(&format!("proc/{pid}/task/{tid}/status"))?;
-        status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")?.trim().parse().ok())
+    let field = |path: String, key: &str| {
+        let text = root.read(&path)?;
+        text.lines().find_map(|line| Some(line.strip_prefix(key)?.trim().to_owned()))
     };
+    let allowed = |tid: u32| field(format!("proc/{pid}/task/{tid}/status"), "Cpus_allowed_list:")?.parse().ok();
     // The kernel shows the folder of a thread as well, with all threads of its process in it.
-    let process = root.read(&format!("proc/{pid}/status"));
-    let leader =
-        process.as_ref().and_then(|text| text.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok()));
-    let thread = leader.is_some_and(|leader: u32| leader != pid);
+    let leader = field(format!("proc/{pid}/status"), "Tgid:").and_then(|text| text.parse::<u32>().ok());
+    let thread = leader.is_some_and(|leader| leader != pid);
     let tasks = root.list(&format!("proc/{pid}/task"));
     let tasks: Vec<u32> =
         tasks.iter().filter_map(|name| name.parse().ok()).filter(|tid| !thread || *tid == pid).collect();
