@@ -5,7 +5,9 @@ use crate::cpu;
 use crate::output::Output;
 use anyhow::{Context, Result};
 use entrain_workloads::catalog::{Better, Metric};
+use entrain_workloads::probe::schedstat;
 use std::fs;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
@@ -178,10 +180,9 @@ fn migration_thread(cpu: usize) -> Result<u32> {
     pids.into_iter().find(named).with_context(|| format!("there is no kernel thread {name}"))
 }
 
-/// How often a task has been given a CPU: the third number of its schedstat (Documentation/scheduler/sched-stats.rst).
+/// How often a task has been given a CPU.
 fn times_run(pid: u32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
-    text.split_whitespace().nth(2)?.parse().ok()
+    schedstat(Path::new(&format!("/proc/{pid}/schedstat"))).map(|[_, _, runs]| runs)
 }
 
 /// Moves a thread to a CPU, and waits until it is there.

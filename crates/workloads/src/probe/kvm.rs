@@ -96,10 +96,15 @@ fn vm(root: &Path, id: &str, pid: u32) -> Option<Vm> {
 }
 
 fn vcpu(root: &Path, pid: u32, tid: u32) -> Option<Vcpu> {
-    let text = vanishing(&root.join(format!("proc/{pid}/task/{tid}/schedstat")))?;
-    let numbers: Vec<u64> = text.split_whitespace().map(|word| word.parse().ok()).collect::<Option<_>>()?;
-    let [run_ns, wait_ns, runs] = numbers[..] else { return None };
+    let [run_ns, wait_ns, runs] = schedstat(&root.join(format!("proc/{pid}/task/{tid}/schedstat")))?;
     Some(Vcpu { tid, run_ns, wait_ns, runs })
+}
+
+/// The three numbers of a task's `schedstat` (Documentation/scheduler/sched-stats.rst): ns that it ran, ns that it waited for a
+/// CPU, and how often it was given one. `None` if the task or the file is not there, or holds anything else.
+pub fn schedstat(file: &Path) -> Option<[u64; 3]> {
+    let numbers = vanishing(file)?.split_whitespace().map(|word| word.parse().ok()).collect::<Option<Vec<_>>>()?;
+    numbers.try_into().ok()
 }
 
 #[cfg(test)]

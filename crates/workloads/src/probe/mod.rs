@@ -9,7 +9,7 @@ mod kvm;
 mod sched_ext;
 mod stat;
 
-pub use kvm::{Vcpu, Vm};
+pub use kvm::{Vcpu, Vm, schedstat};
 pub use sched_ext::SchedExt;
 pub use stat::CpuTimes;
 
