@@ -195,11 +195,6 @@ impl Programs {
         self.tick_pages(entries)
     }
 
-    /// Whether all pCPUs are idle.
-    pub(crate) fn pcpus_idle(&self) -> bool {
-        (0..self.pcpus.entries()).all(|cpu| self.pcpus.get(cpu).idle != 0)
-    }
-
     /// The part of the tick that is about pages.
     pub(crate) fn tick_pages(&self, entries: u32) -> Result<TickArgs, Error> {
         let mut args = TickArgs { entries, ..TickArgs::default() };

@@ -93,6 +93,25 @@ ENTRAIN_POLICY entrain_u32 guest_task_claim(entrain_u64 load, entrain_u32 est, e
 }
 
 /*
+ * What a task is expected to need when it wakes up, 0..1024: what it was taken to need as it went to sleep (`load`, and
+ * `worked` of this stay, as above), and what is left of what it was expected to need before. Unlike the kernel's
+ * util_est it remembers the ramp and not only the mean: a thread that works 10 ms for each frame has a mean of a half
+ * at most, and would begin every frame at a level that makes it late. It forgets by time (half in 128 ms) and not by
+ * stays, of which a task may have many short ones beside the long one; and never more than in 32 ms at once, so that a
+ * long sleep does not make a known task an unknown one.
+ */
+#define GUEST_EST_SLOWER  4
+#define GUEST_EST_PERIODS 32
+
+ENTRAIN_POLICY entrain_u32 guest_task_est(entrain_u32 est, entrain_u64 load, entrain_u64 worked, entrain_u64 elapsed)
+{
+	entrain_u64 periods = entrain_min(elapsed / GUEST_LOAD_PERIOD_NS, GUEST_EST_PERIODS);
+	entrain_u64 keep = guest_load_decay(periods / GUEST_EST_SLOWER);
+
+	return guest_task_claim(load, (entrain_u32)(entrain_min(est, 1024) * keep >> 16), worked);
+}
+
+/*
  * What a vCPU tells its host, 0..1024: the mean of what it used, or what the tasks on it are taken to need, whichever
  * is more; as the kernel's own figure of a run queue (util_avg and util_est). `idle_for`: ns since `load` was counted
  * in which nothing ran.

@@ -135,6 +135,18 @@ proptest! {
     }
 
     #[test]
+    fn a_sleeper_is_remembered_by_its_last_stay(est in level(), load in any::<u64>(), worked in any::<u64>(), elapsed in any::<u64>()) {
+        let claim = guest::task_claim(load, 0, worked);
+        let next = guest::task_est(est, load, worked, elapsed);
+        prop_assert!(next >= claim && next <= claim.max(est).min(1024));
+        // However long it slept, a sixth of it is forgotten at most ...
+        prop_assert!(next >= est.min(1024) * 5 / 6);
+        // ... and stays without work forget it in the end.
+        let settled = (0..80).fold(next, |est, _| guest::task_est(est, load, worked, 32_000_000 * 2));
+        prop_assert_eq!(settled, claim);
+    }
+
+    #[test]
     fn a_vcpu_tells_the_sum_of_what_its_tasks_need(load in any::<u64>(), idle in any::<u64>(), running in level(), waiting in any::<i64>()) {
         let claim = guest::vcpu_claim(load, idle, running, waiting);
         prop_assert!(claim <= 1024 && claim >= running.min(1024));

@@ -218,14 +218,16 @@ void SCX_OP(guest_stopping, struct task_struct *p, bool runnable)
 	__s32 cpu = scx_bpf_task_cpu(p);
 	struct task_ctx *t = task_of(p);
 	struct vcpu_ctx *v = vcpu(cpu);
+	__u64 now = scx_bpf_now();
 
 	if (t)
-		account_settle(cpu, p, t, scx_bpf_now());
+		account_settle(cpu, p, t, now);
 	v->run_at = 0;
 	if (t && !runnable) {
 		v->burst = guest_mean(v->burst, t->ran);
+		t->est = guest_task_est(t->est, t->load, t->ran, entrain_sub(now, t->est_at));
+		t->est_at = now;
 		t->ran = 0;
-		t->est = entrain_util_est(t->est, t->load);
 	}
 }
 

@@ -71,7 +71,8 @@ struct task_ctx {
 	__u64 load_at, load_ran;
 	__u64 ran;    /* since it woke up */
 	__u64 joined; /* it has a place in virtual time */
-	__u32 est;    /* what it used when it last went to sleep, 0..1024 */
+	__u64 est_at; /* when it last went to sleep */
+	__u32 est;    /* what it is expected to need when it wakes up, 0..1024 */
 	__u32 waits;  /* what it adds to `waiting` of ... */
 	__u32 where;  /* ... 1 + this vCPU; 0 = of none */
 	__u32 pad;

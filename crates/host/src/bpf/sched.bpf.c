@@ -17,12 +17,10 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-#define RUNTIME_INF	(~0ULL)
-#define NUMA_NO_NODE	(-1)
-#define CLOCK_MONOTONIC 1
-#define TICK_EARLY_NS	ENTRAIN_MSEC /* a slice that would end within this time after a tick ends with it */
-#define EOPNOTSUPP	95
-#define ENOMEM		12
+#define RUNTIME_INF   (~0ULL)
+#define NUMA_NO_NODE  (-1)
+#define TICK_EARLY_NS ENTRAIN_MSEC /* a slice that would end within this time after a tick ends with it */
+#define EOPNOTSUPP    95
 
 /* Why the scheduler ended; read by the daemon. */
 struct {
@@ -54,7 +52,7 @@ void SCX_OP(host_enqueue, struct task_struct *p, __u64 enq_flags)
 	__u64 now = scx_bpf_now();
 	__s32 cpu = scx_bpf_task_cpu(p), victim = -1;
 	bool wakeup = enq_flags & SCX_ENQ(WAKEUP), urgent = false;
-	bool bound = p->nr_cpus_allowed == 1 || p->migration_disabled;
+	bool bound = is_bound(p);
 	struct cpu_ctx *c = cpu_ctx(cpu);
 	struct queue_ctx *q;
 	__u64 vtime;
@@ -158,6 +156,8 @@ void SCX_OP(host_dispatch, __s32 cpu, struct task_struct *prev)
 	if (t) {
 		c->turn = now;
 		scx_bpf_task_set_slice(prev, slice_now(t, c));
+	} else {
+		perf_pull(cpu);
 	}
 }
 
@@ -395,7 +395,7 @@ __s32 SCX_OP_SLEEPABLE(host_init)
 	__s32 error;
 
 	bpf_for (i, 0, SCHED_MAX_CPUS) {
-		struct recheck *r;
+		struct entry_timer *r;
 
 		if (i >= nr_cpus)
 			break;
@@ -408,7 +408,7 @@ __s32 SCX_OP_SLEEPABLE(host_init)
 		bpf_timer_init(&r->timer, &sched_rechecks, CLOCK_MONOTONIC);
 		bpf_timer_set_callback(&r->timer, recheck);
 	}
-	return 0;
+	return perf_init();
 }
 
 void SCX_OP(host_exit, struct scx_exit_info *info)

@@ -34,6 +34,19 @@ struct {
 	__type(value, struct sched_perf_cpu);
 } sched_perf_cpus SEC(".maps");
 
+/* Idle CPUs are looked at so often: half of what a level is held for. */
+#define PERF_SETTLE_NS (ENTRAIN_PERF_HOLD_NS / 2)
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct entry_timer);
+} sched_perf_timer SEC(".maps");
+
+/* 1: the timer is running. */
+__u32 perf_settling;
+
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct uclamp_se {
@@ -133,6 +146,7 @@ static __always_inline void perf_ask(struct task_struct *p, struct task_ctx *t, 
 	if (t->pub.vcpu)
 		in.limit = perf_limit(p);
 	c->claim = in.claim;
+	c->bound = is_bound(p);
 	c->demand = entrain_min(entrain_max(in.task, in.claim), in.limit);
 	c->wanted = entrain_perf_wanted(&in);
 	entrain_perf_step(&c->level, c->wanted, now, &ask);
@@ -182,6 +196,25 @@ static __always_inline void perf_running(struct task_struct *p, struct task_ctx 
 	perf_ask(p, t, cpu, c, scale, now, false);
 }
 
+static __always_inline struct entry_timer *perf_timer(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&sched_perf_timer, &zero);
+}
+
+/* The CPU may be idle from now on, and what it asked for is to fall. */
+static __always_inline void perf_settle_soon(struct sched_perf_cpu *c)
+{
+	struct entry_timer *r;
+
+	if (!c->level.asked || READ_ONCE(perf_settling) || __sync_lock_test_and_set(&perf_settling, 1))
+		return;
+	r = perf_timer();
+	if (r)
+		bpf_timer_start(&r->timer, PERF_SETTLE_NS, 0);
+}
+
 /* From ops.stopping. */
 static __always_inline void perf_stopping(struct task_ctx *t, __s32 cpu, bool runnable, __u64 now)
 {
@@ -195,8 +228,10 @@ static __always_inline void perf_stopping(struct task_ctx *t, __s32 cpu, bool ru
 	perf_charge(t, c, perf_scale(cpu, c), now);
 	t->perf.since = 0;
 	WRITE_ONCE(c->busy, 0);
-	if (!runnable)
+	if (!runnable) {
 		t->perf.est = entrain_util_est(t->perf.est, t->perf.util.load);
+		perf_settle_soon(c);
+	}
 }
 
 /*
@@ -243,7 +278,7 @@ static __always_inline __s32 perf_select(struct task_struct *p, __s32 prev, __u6
 	__u32 demand;
 	__s32 cpu, bigger;
 
-	if (!t || !c || p->nr_cpus_allowed == 1 || p->migration_disabled)
+	if (!t || !c || is_bound(p))
 		return -1;
 	demand = perf_demand(p, t, perf_scale(prev, c), now);
 	cpu = perf_best(p, demand, prev, c->capacity, false);
@@ -257,7 +292,9 @@ static __always_inline __s32 perf_select(struct task_struct *p, __s32 prev, __u6
 	}
 	if (cpu < 0 || (!flags && !scx_bpf_test_and_clear_cpu_idle(cpu)))
 		return -1;
-	t->perf.moved = now;
+	/* One that stays has paid for no move: it may follow its growth at the next tick. */
+	if (cpu != prev)
+		t->perf.moved = now;
 	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice, flags);
 	return cpu;
 }
@@ -269,8 +306,7 @@ static __always_inline void perf_outgrown(struct task_struct *p, struct task_ctx
 	struct sched_perf_cpu *other;
 	__s32 target;
 
-	if (entrain_perf_fits(c->demand, c->capacity) || entrain_sub(now, t->perf.moved) < PERF_MOVE_NS ||
-	    p->nr_cpus_allowed == 1 || p->migration_disabled)
+	if (entrain_perf_fits(c->demand, c->capacity) || entrain_sub(now, t->perf.moved) < PERF_MOVE_NS || is_bound(p))
 		return;
 	target = perf_best(p, c->demand, cpu, c->capacity, false);
 	other = target >= 0 ? perf_cpu(target) : NULL;
@@ -280,6 +316,34 @@ static __always_inline void perf_outgrown(struct task_struct *p, struct task_ctx
 		return;
 	t->perf.target = target + 1;
 	scx_bpf_task_set_slice(p, 0);
+}
+
+/*
+ * From ops.dispatch, of a CPU that has nothing to run: what has outgrown a smaller CPU is taken off there, and finds
+ * this one idle. So one that a passing task pushed off the bigger CPU is back when that has passed, not a tick later.
+ */
+static __always_inline void perf_pull(__s32 cpu)
+{
+	struct sched_perf_cpu *c = use_capacity ? perf_cpu(cpu) : NULL;
+	__u32 i;
+
+	if (!c)
+		return;
+	bpf_for (i, 0, PERF_SCAN) {
+		__u32 from = cpu + 1 + i;
+		struct sched_perf_cpu *small;
+
+		if (i + 1 >= nr_cpus)
+			return;
+		if (from >= nr_cpus)
+			from -= nr_cpus;
+		small = perf_cpu(from);
+		if (small && small->busy && !small->bound && small->capacity < c->capacity &&
+		    !entrain_perf_fits(small->demand, small->capacity)) {
+			scx_bpf_kick_cpu(from, SCX_KICK_PREEMPT);
+			return;
+		}
+	}
 }
 
 /* From ops.tick. */
@@ -327,7 +391,7 @@ static __always_inline bool perf_enqueue(struct task_struct *p, struct task_ctx 
 	target = t->perf.target;
 	t->perf.target = 0;
 	c = perf_cpu(cpu);
-	if (!c || p->nr_cpus_allowed == 1 || p->migration_disabled)
+	if (!c || is_bound(p))
 		target = 0;
 	if (target && bpf_cpumask_test_cpu(target - 1, p->cpus_ptr)) {
 		t->perf.moved = now;
@@ -335,7 +399,7 @@ static __always_inline bool perf_enqueue(struct task_struct *p, struct task_ctx 
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | (target - 1), slice, enq_flags | SCX_ENQ(PREEMPT));
 		return true;
 	}
-	if (c && !(enq_flags & SCX_ENQ(WAKEUP)) && p->nr_cpus_allowed != 1 && !p->migration_disabled) {
+	if (c && !(enq_flags & SCX_ENQ(WAKEUP)) && !is_bound(p)) {
 		idle = perf_best(p, perf_demand(p, t, perf_scale(cpu, c), now), cpu, c->capacity, false);
 		if (idle >= 0 && idle != cpu && scx_bpf_test_and_clear_cpu_idle(idle)) {
 			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | idle, slice, enq_flags);
@@ -377,21 +441,39 @@ static __always_inline void perf_idle(__u32 cpu, __u64 now)
 }
 
 /*
- * Called by the daemon every few milliseconds: lowers CPUs that idle. Nothing else would: they have no tick, and the
- * others of their frequency domain would go on at the level that a sleeper asked for.
+ * Lowers CPUs that idle, until all are asked for nothing. Nothing else would: they have no tick, and the others of
+ * their frequency domain would go on at the level that a sleeper asked for. A timer and not the daemon: to wake that
+ * every few milliseconds takes a CPU from a vCPU as often.
  */
-SEC("syscall")
-int perf_settle(void *context)
+static int perf_settle(void *map, __u32 *key, struct entry_timer *r)
 {
 	__u64 now = scx_bpf_now();
+	bool left = false;
 	__u32 i;
 
+	/* Before the search: whoever goes idle during it starts the timer again. */
+	WRITE_ONCE(perf_settling, 0);
 	bpf_for (i, 0, SCHED_MAX_CPUS) {
-		if (i >= nr_cpus)
+		struct sched_perf_cpu *c = perf_cpu(i);
+
+		if (i >= nr_cpus || !c)
 			break;
 		perf_idle(i, now);
+		left |= !READ_ONCE(c->busy) && c->level.asked;
 	}
+	if (left && !__sync_lock_test_and_set(&perf_settling, 1))
+		bpf_timer_start(&r->timer, PERF_SETTLE_NS, 0);
 	return 0;
+}
+
+static __always_inline int perf_init(void)
+{
+	struct entry_timer *r = perf_timer();
+
+	if (!r)
+		return -ENOMEM;
+	bpf_timer_init(&r->timer, &sched_perf_timer, CLOCK_MONOTONIC);
+	return bpf_timer_set_callback(&r->timer, perf_settle);
 }
 
 #endif /* ENTRAIN_SCHED_PERF_H */

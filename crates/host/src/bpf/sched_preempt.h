@@ -35,7 +35,7 @@ static __always_inline __u64 extend_step(struct task_struct *p, struct task_ctx 
 	return step;
 }
 
-static int recheck(void *map, __u32 *key, struct recheck *r)
+static int recheck(void *map, __u32 *key, struct entry_timer *r)
 {
 	__u32 cpu = *key;
 	struct cpu_ctx *c = cpu_ctx(cpu);
@@ -78,7 +78,7 @@ static int recheck(void *map, __u32 *key, struct recheck *r)
 static __always_inline bool may_stay(struct task_struct *prev, struct task_ctx *t, struct cpu_ctx *c, __u32 cpu,
 				     __u64 now)
 {
-	struct recheck *r;
+	struct entry_timer *r;
 	__u64 step;
 
 	if (c->leave) {
@@ -99,7 +99,7 @@ static __always_inline bool may_stay(struct task_struct *prev, struct task_ctx *
 /* A vCPU that came to take an interrupt begins to run: the timer looks whether it is done, as after an extension. */
 static __always_inline void leave_soon(struct cpu_ctx *c, __u32 cpu, __u64 now)
 {
-	struct recheck *r = bpf_map_lookup_elem(&sched_rechecks, &cpu);
+	struct entry_timer *r = bpf_map_lookup_elem(&sched_rechecks, &cpu);
 
 	if (!r)
 		return;

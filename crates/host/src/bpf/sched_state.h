@@ -64,6 +64,9 @@ const volatile bool use_follow = true;
 const volatile __u32 nr_cpus = 1;
 const volatile __u32 nr_llcs = 1;
 
+#define CLOCK_MONOTONIC 1
+#define ENOMEM		12
+
 #define DSQ_CPU(cpu) (0x10000ULL + (cpu))
 
 /* What sched_perf.h keeps of a task. */
@@ -139,7 +142,7 @@ struct sched_perf_cpu {
 	__u32 claim;			 /* of the task that runs */
 	__u32 demand;			 /* of the task that runs: of what is measured and claimed, the larger */
 	__u32 busy;
-	__u32 pad;
+	__u32 bound; /* 1: the task that runs may not leave */
 };
 
 struct {
@@ -149,16 +152,17 @@ struct {
 	__type(value, struct cpu_ctx);
 } sched_cpus SEC(".maps");
 
-/* The timers that look again at a vCPU inside a critical section, one per CPU. */
-struct recheck {
+/* A timer in a map. */
+struct entry_timer {
 	struct bpf_timer timer;
 };
 
+/* They look again at a vCPU inside a critical section, one per CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, SCHED_MAX_CPUS);
 	__type(key, __u32);
-	__type(value, struct recheck);
+	__type(value, struct entry_timer);
 } sched_rechecks SEC(".maps");
 
 /* One VM, by process id of its VMM. */
@@ -192,6 +196,12 @@ struct queue_ctx {
 };
 
 struct queue_ctx queues[64];
+
+/* Whether a task may run nowhere else. */
+static __always_inline bool is_bound(struct task_struct *p)
+{
+	return p->nr_cpus_allowed == 1 || p->migration_disabled;
+}
 
 static __always_inline struct queue_ctx *queue_of(__u32 llc)
 {

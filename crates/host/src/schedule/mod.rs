@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 use entrain_bpf::Features;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, ProgramInput};
+use libbpf_rs::{Link, MapCore, MapFlags, OpenObject};
 
 pub use complexity::Complexity;
 pub use interface::{Public, Stats};
@@ -234,14 +234,9 @@ impl Scheduler {
         (0..self.levels).filter_map(|cpu| perf::level(&self.skel.maps.sched_perf_cpus, cpu)).collect()
     }
 
-    /// Lowers CPUs that have gone idle; every few milliseconds. False where CPUs are not asked for performance.
-    pub(crate) fn settle(&self) -> Result<bool, ScheduleError> {
-        if self.levels == 0 {
-            return Ok(false);
-        }
-        let program = &self.skel.progs.perf_settle;
-        program.test_run(ProgramInput::default()).map_err(kernel("lowering idle CPUs"))?;
-        Ok(true)
+    /// Whether CPUs are asked for performance.
+    pub(crate) fn asks(&self) -> bool {
+        self.levels > 0
     }
 
     /// The loaded programs, for the kernel's figures of them.
