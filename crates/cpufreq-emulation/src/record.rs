@@ -21,6 +21,9 @@ mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/record.skel.rs"));
 }
 
+/// Between two looks at the buffer, which holds 32,768 events; each takes a CPU from those that are followed.
+const LOOK: Duration = Duration::from_millis(500);
+
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// A thread to follow; may be repeated
@@ -73,8 +76,8 @@ fn follow(args: &Arguments, stop: &Arc<AtomicBool>) -> Result<Vec<Record>> {
     println!("{{\"event\":\"start\"}}");
     let until = Instant::now() + Duration::from_secs_f64(args.seconds);
     while Instant::now() < until && !stop.load(Ordering::Relaxed) {
-        // A signal ends the wait; the loop's condition tells.
-        let _ = ring.poll(Duration::from_millis(200));
+        std::thread::sleep(LOOK.min(until.saturating_duration_since(Instant::now())));
+        ring.consume().map_err(Error::at(Step::Run, "events"))?;
     }
     drop(links);
     ring.consume().map_err(Error::at(Step::Run, "events"))?;

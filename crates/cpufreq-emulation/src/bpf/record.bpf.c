@@ -41,7 +41,8 @@ static __always_inline void tell(int slot, __u32 kind)
 	record->cpu = bpf_get_smp_processor_id();
 	record->kind = kind;
 	record->unused = 0;
-	bpf_ringbuf_submit(record, 0);
+	/* Not to wake the reader for each: it would take the CPU from those that are followed. */
+	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 }
 
 SEC("tp_btf/sched_switch")
