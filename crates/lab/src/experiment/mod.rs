@@ -139,6 +139,9 @@ pub struct Guest {
     /// What its memory is made of.
     #[serde(default)]
     pub memory: MemoryBackend,
+    /// Whether it halts without an exit to the host: QEMU's `-overcommit cpu-pm=on`.
+    #[serde(default)]
+    pub cpu_pm: bool,
     /// Further kernel parameters.
     #[serde(default)]
     pub cmdline: Vec<String>,

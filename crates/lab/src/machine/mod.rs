@@ -207,6 +207,9 @@ pub struct GuestSpec {
     /// What the memory is made of.
     #[serde(default)]
     pub memory: MemoryBackend,
+    /// Whether it halts without an exit to the host: QEMU's `-overcommit cpu-pm=on`.
+    #[serde(default)]
+    pub cpu_pm: bool,
     /// More parameters for its kernel.
     #[serde(default)]
     pub cmdline: Vec<String>,
@@ -223,6 +226,7 @@ impl GuestSpec {
             vcpus,
             memory_mib: 384,
             memory: MemoryBackend::Shared,
+            cpu_pm: false,
             cmdline: Vec::new(),
             initrd: None,
         }

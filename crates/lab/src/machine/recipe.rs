@@ -59,6 +59,9 @@ pub fn guest(spec: &MachineSpec, kvm: bool, guest: &GuestSpec) -> Vec<String> {
         let object = format!("memory-backend-memfd,id=ram,size={}M,{backend}", guest.memory_mib);
         push(&mut args, &["-object", &object, "-machine", "memory-backend=ram"]);
     }
+    if guest.cpu_pm {
+        push(&mut args, &["-overcommit", "cpu-pm=on"]);
+    }
     push(&mut args, &["-kernel", GUEST_KERNEL, "-initrd", guest.initrd.as_deref().unwrap_or(GUEST_INITRD)]);
     let mut line = base_cmdline(spec.arch, spec.rt);
     line.extend(guest.cmdline.iter().cloned());
@@ -125,6 +128,8 @@ mod tests {
         assert!(value(&args, "-object").contains("share=on"));
         assert!(value(&args, "-cpu").contains("-xsave"));
         g.memory = MemoryBackend::Private;
-        assert!(!guest(&spec, false, &g).iter().any(|a| a == "-object"));
+        assert!(!guest(&spec, false, &g).iter().any(|a| a == "-object" || a == "-overcommit"));
+        g.cpu_pm = true;
+        assert_eq!(value(&guest(&spec, false, &g), "-overcommit"), "cpu-pm=on");
     }
 }

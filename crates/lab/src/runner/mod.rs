@@ -92,6 +92,7 @@ fn guests(experiment: &Experiment) -> Vec<GuestSpec> {
         vcpus: guest.vcpus,
         memory_mib: guest.memory_mib,
         memory: guest.memory,
+        cpu_pm: guest.cpu_pm,
         cmdline: guest.cmdline.clone(),
         initrd: None,
     };

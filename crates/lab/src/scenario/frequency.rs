@@ -2,7 +2,8 @@
 //! spent on them.
 //!
 //! `params`: `run`, the command for every guest, with `{seconds}` and `{full_rate}` (iterations of `entrain-load spin` per
-//! second at the CPU's full speed); `per_energy`, optional: one of its metrics, which is also given per mJ; `exits`, optional:
+//! second at the CPU's full speed); `per_energy`, optional: one of its metrics, which is also given per mJ of the CPUs;
+//! `device_mw`, optional: what the rest of the device takes, mW, for `per_device_energy`, per mJ of both; `exits`, optional:
 //! true adds VM exits per second. The figures of energy, frequency and speed are the emulation's (docs/frequency-lab.md).
 
 use std::time::Duration;
@@ -100,6 +101,7 @@ fn command(context: &Context, rate: f64) -> Result<Vec<String>> {
 
 fn measure(rig: &dyn Rig, context: &Context, argv: &[String], samples: &mut Samples) -> Result<()> {
     let wants_exits = context.params.get("exits").and_then(toml::Value::as_bool).unwrap_or(false);
+    let rest = context.params.get("device_mw").and_then(toml::Value::as_integer).map(|rest| rest as f64);
     let limit = Duration::from_secs_f64(context.seconds + PATIENCE);
     let (before, exits_before) = (snapshot(rig)?, if wants_exits { exits(rig)? } else { 0.0 });
     let jobs: Vec<Box<dyn Job>> = context
@@ -126,6 +128,9 @@ fn measure(rig: &dyn Rig, context: &Context, argv: &[String], samples: &mut Samp
         samples.push(&figure.metric, &figure.unit, better, value);
         if context.params.get("per_energy").and_then(toml::Value::as_str) == Some(figure.metric.as_str()) {
             samples.push("per_energy", "1/mJ", Higher, value / spent.power_mw);
+            if let Some(rest) = rest {
+                samples.push("per_device_energy", "1/mJ", Higher, value / (spent.power_mw + rest));
+            }
         }
     }
     samples.push("power", "mW", Lower, spent.power_mw);

@@ -46,7 +46,7 @@ impl Scenario for RtGuest {
     fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
         let guest = *context.guests.first().ok_or_else(|| LabError::Invalid("rt-guest: no guest".into()))?;
         let OnCpus { cpus: Cpus(cpus) } = context.params(self.name())?;
-        let threads = trace::threads(rig)?.into_iter().next().map(|guest| guest.tids).unwrap_or_default();
+        let threads = trace::threads(rig)?.into_iter().nth(guest).map(|guest| guest.tids).unwrap_or_default();
         if threads.len() != cpus.len() {
             return Err(unmet(format!("{} vCPU threads for {} CPUs", threads.len(), cpus.len())));
         }
