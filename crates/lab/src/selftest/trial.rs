@@ -7,7 +7,7 @@
 use std::{
     collections::BTreeSet,
     ffi::OsString,
-    fs,
+    fs::{self, File},
     io::{BufRead, BufReader, Read},
     os::unix::process::{CommandExt, ExitStatusExt},
     path::{Path, PathBuf},
@@ -18,6 +18,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal, test_kill_process};
 use tempfile::TempDir;
 
@@ -264,9 +265,15 @@ fn files(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
 fn half_built(cache: &Path) -> Vec<PathBuf> {
     let suspect = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        name.ends_with(".part") || name.starts_with(".tmp")
+        (name.ends_with(".part") && !being_built(path)) || name.starts_with(".tmp")
     };
     files(cache).chain(files(cache).flat_map(|kind| files(&kind))).filter(suspect).collect()
+}
+
+/// Whether another lab builds this entry now: it holds the entry's lock.
+fn being_built(part: &Path) -> bool {
+    File::open(part.with_extension("lock"))
+        .is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err())
 }
 
 /// Where something is mounted.
@@ -285,6 +292,10 @@ mod tests {
         fs::create_dir_all(cache.path().join("images/.key.part")).unwrap();
         fs::create_dir_all(cache.path().join("images/key")).unwrap();
         fs::write(cache.path().join("images/.key.lock"), "").unwrap();
+        // Another lab at work.
+        fs::create_dir_all(cache.path().join("images/.other.part")).unwrap();
+        let lock = File::create(cache.path().join("images/.other.lock")).unwrap();
+        flock(&lock, FlockOperation::LockExclusive).unwrap();
         fs::create_dir(cache.path().join(".tmpXYZ")).unwrap();
         let mut found: Vec<_> =
             half_built(cache.path()).iter().map(|p| p.file_name().unwrap().to_string_lossy().into_owned()).collect();
