@@ -3,10 +3,11 @@ use std::{
     ffi::OsStr,
     fs::File,
     hash::{DefaultHasher, Hash, Hasher},
-    io::{self, Read},
+    io::{self, BufRead, BufReader, Read},
     os::unix::process::CommandExt,
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, ChildStderr, Command, Stdio},
+    sync::mpsc,
     thread,
     time::{Duration, Instant},
 };
@@ -33,16 +34,22 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
 /// `place` is the folder that it writes to: a full disk is reported with that folder.
 pub fn run(command: &mut Command, place: &Path) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
-    drive(command.stdout(Stdio::piped()), name, place)
+    drive(command.stdout(Stdio::piped()), name, place, &mut |_| {})
+}
+
+/// The same for a long task: `tell` gets every line of its stderr as it comes.
+pub fn run_telling(command: &mut Command, place: &Path, tell: &mut dyn FnMut(&str)) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    drive(command.stdout(Stdio::piped()), name, place, tell)
 }
 
 /// The same with stdout written to a file.
 pub fn run_to(command: &mut Command, file: File, place: &Path) -> Result<()> {
     let name = command.get_program().to_string_lossy().into_owned();
-    drive(command.stdout(file), name, place).map(drop)
+    drive(command.stdout(file), name, place, &mut |_| {}).map(drop)
 }
 
-fn drive(command: &mut Command, name: String, place: &Path) -> Result<String> {
+fn drive(command: &mut Command, name: String, place: &Path, tell: &mut dyn FnMut(&str)) -> Result<String> {
     let mut child = command.stderr(Stdio::piped()).spawn().map_err(|e| match e.kind() {
         io::ErrorKind::NotFound => LabError::Missing {
             what: format!("the program {name} is missing"),
@@ -50,20 +57,22 @@ fn drive(command: &mut Command, name: String, place: &Path) -> Result<String> {
         },
         _ => LabError::io(&name, e),
     })?;
-    let read = |mut from: Box<dyn Read + Send>| {
+    let out = child.stdout.take().map(|mut out| {
         thread::spawn(move || {
             let mut all = Vec::new();
             // A pipe that breaks ends the text; the exit status tells the rest.
-            let _ = from.read_to_end(&mut all);
+            let _ = out.read_to_end(&mut all);
             String::from_utf8_lossy(&all).into_owned()
         })
-    };
-    let out = child.stdout.take().map(|out| read(Box::new(out)));
-    let err = read(Box::new(child.stderr.take().expect("piped")));
+    });
+    let (sender, lines) = mpsc::channel();
+    let from = child.stderr.take().expect("piped");
+    let err = thread::spawn(move || read_lines(from, &sender));
     let status = loop {
         if let Some(status) = child.try_wait().map_err(|e| LabError::io(&name, e))? {
             break status;
         }
+        lines.try_iter().for_each(|line: String| tell(&line));
         if cancel::cancelled() {
             end(&mut child);
             return Err(LabError::Cancelled);
@@ -84,6 +93,19 @@ fn drive(command: &mut Command, name: String, place: &Path) -> Result<String> {
         program: format!("{name} {}", args.join(" ")),
         output: tail.into_iter().rev().collect::<Vec<_>>().join("\n"),
     })
+}
+
+/// Everything that comes, and each line of it at once to `lines`. A pipe that breaks ends the text.
+fn read_lines(from: ChildStderr, lines: &mpsc::Sender<String>) -> String {
+    let (mut from, mut all, mut line) = (BufReader::new(from), String::new(), Vec::new());
+    while from.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
+        let text = String::from_utf8_lossy(&line);
+        all.push_str(&text);
+        // The other end is gone once the program has ended.
+        let _ = lines.send(text.trim_end().to_owned());
+        line.clear();
+    }
+    all
 }
 
 /// Ends a program and what it started: asked first, since apt and dpkg tidy up, then made to.
