@@ -8,9 +8,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, bail};
 
 use crate::experiment::{self, Experiment, STOCK};
-use crate::image::own_kernel;
+use crate::image::{own_kernel, peers};
 use crate::machine::{Accel, Arch, Machine, MachineSpec};
 use crate::output::{self, Output};
+use crate::progress::Spinner;
 use crate::report::{Report, SCHEMA, html, table};
 use crate::runner::{self, Bar, Choice, Rig};
 use crate::{Cache, Progress};
@@ -28,7 +29,7 @@ pub struct RunArgs {
     /// Boots of the host machine instead of the experiment's own number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     boots: Option<u32>,
-    /// Only this arm beside stock; may be given several times
+    /// Only this arm beside stock; may be given several times. Arms with a peer (scx_bpfland, …) run only when named
     #[arg(long = "arm", value_name = "ARM")]
     arms: Vec<String>,
     /// Architecture of the machines: aarch64 or x86_64 [default: aarch64 where the experiment runs on it]
@@ -83,6 +84,8 @@ pub fn list() -> anyhow::Result<ExitCode> {
     for entry in experiment::list()? {
         println!("{:<14} {}", entry.name, entry.title);
     }
+    let peers = peers::PEERS.iter().map(|peer| format!("{} {} ({})", peer.name, peer.version, peer.license));
+    println!("\nPeers that 'run overcommit --arm NAME' builds: {}", peers.collect::<Vec<_>>().join(", "));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -167,6 +170,8 @@ fn measure(experiment: &Experiment, args: &RunArgs, arch: Arch) -> anyhow::Resul
         ..runner::machine(experiment, &choice)
     };
     let cache = Cache::open()?;
+    // Minutes of building are no part of the run, nor of the time that a quick one has.
+    peers::prepare(&cache, arch, &spec.programs, &Spinner::new())?;
     let boot = |spec: &MachineSpec, progress: &dyn Progress| -> crate::Result<Box<dyn Rig>> {
         Ok(Box::new(Machine::boot(&cache, spec, progress)?))
     };

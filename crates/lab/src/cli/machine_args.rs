@@ -41,7 +41,8 @@ pub struct MachineArgs {
     /// Memory of each guest, MiB
     #[arg(long, default_value_t = 384, value_name = "MIB", value_parser = clap::value_parser!(u32).range(192..))]
     pub guest_memory: u32,
-    /// A Debian program wanted in host machine and guests (dbench, hackbench, bpftool, …); may be repeated
+    /// A program wanted in host machine and guests: Debian's (dbench, bpftool, …), or a peer (scx_bpfland, …) that is built
+    /// first; may be repeated
     #[arg(long = "program", value_name = "NAME")]
     pub programs: Vec<String>,
     /// A parameter for the host machine's kernel; may be repeated

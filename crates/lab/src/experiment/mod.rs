@@ -121,9 +121,9 @@ pub struct HostMachine {
     /// Further kernel parameters.
     #[serde(default)]
     pub cmdline: Vec<String>,
-    /// Debian programs wanted in host and guests.
+    /// Programs of Debian, or peers, wanted in host and guests.
     #[serde(default)]
-    pub programs: Vec<String>,
+    pub programs: Vec<Spanned<String>>,
 }
 
 /// One guest.
@@ -277,6 +277,12 @@ pub struct Arm {
     /// Left out of quick runs, unless it is asked for by name.
     #[serde(default)]
     pub full_only: bool,
+    /// Run only where it is asked for by name: it needs what takes minutes to build.
+    #[serde(default)]
+    pub on_demand: bool,
+    /// Programs wanted in host and guests beside the machine's, where this arm is run.
+    #[serde(default)]
+    pub programs: Vec<Spanned<String>>,
     /// Parameters for the host machine's kernel that this arm has beside the machine's own. Arms that differ in them are
     /// measured in boots of their own, which are paired with one another.
     #[serde(default)]

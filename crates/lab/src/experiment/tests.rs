@@ -64,11 +64,35 @@ fn wrong_files_are_refused_where_they_are_wrong() {
         (change("name = 'stock'", "name = 'ours'"), "one [[arm]] must be named 'stock'"),
         (change("name = 'l'", "name = 'l@c'"), "dir/mine.toml:17: load.name: 'l@c' is no name"),
         (change("run = ['true']", ""), "a load has either 'run' or 'scenario'"),
+        (
+            change("name = 'stock'", "name = 'stock'\nprograms = ['scx_lawd']"),
+            "dir/mine.toml:16: arm.programs: no program 'scx_lawd'; there are: bpftool, ",
+        ),
+        (
+            change("name = 'stock'", "name = 'stock'\non_demand = true"),
+            "dir/mine.toml:15: arm.name: the others are compared with 'stock'",
+        ),
         (change("boots = 1", "boots = = 1"), "dir/mine.toml:3: boots: "),
     ];
     for (found, wanted) in cases {
         assert!(found.contains(wanted), "found  {found}\nwanted {wanted}");
     }
+}
+
+/// To build one takes minutes, and a network.
+#[test]
+fn no_built_in_experiment_builds_a_peer_unasked() {
+    let peer = |name: &toml::Spanned<String>| crate::image::peers::find(name.as_ref()).is_some();
+    let mut on_demand = 0;
+    for entry in list().unwrap() {
+        let experiment = load(entry.name).unwrap();
+        assert!(!experiment.machine.programs.iter().any(peer), "{}", entry.name);
+        for arm in experiment.arms.iter().filter(|arm| arm.programs.iter().any(peer)) {
+            assert!(arm.on_demand, "{} {}", entry.name, arm.name.as_ref());
+            on_demand += 1;
+        }
+    }
+    assert!(on_demand > 0);
 }
 
 #[test]

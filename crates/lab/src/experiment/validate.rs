@@ -21,8 +21,14 @@ pub(super) fn validate(experiment: &Experiment, source: &Source) -> Checked {
     for load in &experiment.loads {
         this.load(load)?;
     }
+    let programs: Vec<&str> = crate::image::programs::names().collect();
+    this.known(&experiment.machine.programs, "program", &programs)?;
     for arm in &experiment.arms {
         this.known(&arm.configurations, "configuration", &this.configurations())?;
+        this.known(&arm.programs, "program", &programs)?;
+        if arm.on_demand && arm.name.as_ref() == STOCK {
+            return this.wrong(arm.name.span(), "the others are compared with 'stock': it always runs");
+        }
         for step in &arm.steps {
             this.step(step)?;
         }

@@ -25,7 +25,8 @@ mod kernel_file;
 pub mod modules;
 pub mod own;
 pub mod own_kernel;
-mod programs;
+pub mod peers;
+pub mod programs;
 mod qpw;
 
 const INIT: &str = include_str!("init.sh");
@@ -80,7 +81,7 @@ pub fn prepare(cache: &Cache, spec: &MachineSpec, progress: &dyn Progress) -> Re
         Arch::X86_64 => "qemu-system-x86",
     };
     let base = archive.tree("machine", RELEASE, &[qemu, "busybox-static"], progress)?;
-    let wanted = programs::fetch(&archive, &spec.programs, progress)?;
+    let wanted = programs::fetch(cache, spec.arch, &spec.programs, progress)?;
     // Debian's modules never change under their release's name; those that the user builds do.
     let stamp = match (&spec.kernel, &kernel.modules) {
         (Some(_), Some(folder)) => modules::stamp(folder)?,
@@ -133,7 +134,7 @@ impl Parts {
         }
         for wanted in &self.wanted {
             hasher.write(wanted.program.as_bytes());
-            files.push(wanted.tree.join(".packages"));
+            files.extend([wanted.tree.join(".packages"), wanted.file.clone()]);
         }
         for path in files {
             hasher.write(&fs::read(&path).map_err(|e| LabError::io(path, e))?);

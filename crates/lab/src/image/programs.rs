@@ -1,9 +1,11 @@
-//! Programs of Debian that experiments ask for by name.
+//! Programs that experiments ask for by name: Debian's, and peers.
 use std::path::PathBuf;
 
+use super::peers;
 use crate::{
-    LabError, Progress, Result,
+    Cache, LabError, Progress, Result,
     archive::{Archive, RELEASE},
+    machine::Arch,
 };
 
 /// Program → package.
@@ -33,18 +35,31 @@ pub(super) struct Wanted {
     pub(super) data: Vec<(&'static str, PathBuf)>,
 }
 
-/// Fetches the packages of `programs`.
-pub(super) fn fetch(archive: &Archive<'_>, programs: &[String], progress: &dyn Progress) -> Result<Vec<Wanted>> {
+/// The names of all programs that can be asked for.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    PACKAGES.iter().map(|(program, _)| *program).chain(peers::PEERS.iter().map(|peer| peer.name))
+}
+
+/// Fetches the packages of `programs`, and builds those that are peers.
+pub(super) fn fetch(cache: &Cache, arch: Arch, programs: &[String], progress: &dyn Progress) -> Result<Vec<Wanted>> {
     let mut programs = programs.to_vec();
     programs.sort();
     programs.dedup();
-    programs.into_iter().map(|program| one(archive, program, progress)).collect()
+    let archive = Archive::new(cache, arch);
+    let one = |program: String| match peers::find(&program) {
+        Some(peer) => {
+            let (tree, file) = peers::program(cache, arch, peer, progress)?;
+            Ok(Wanted { program, tree, file, data: Vec::new() })
+        }
+        None => packaged(&archive, program, progress),
+    };
+    programs.into_iter().map(one).collect()
 }
 
-fn one(archive: &Archive<'_>, program: String, progress: &dyn Progress) -> Result<Wanted> {
-    let known = || PACKAGES.map(|(program, _)| program).join(", ");
+fn packaged(archive: &Archive<'_>, program: String, progress: &dyn Progress) -> Result<Wanted> {
     let (_, package) = PACKAGES.iter().find(|(name, _)| *name == program).ok_or_else(|| {
-        LabError::Invalid(format!("the lab does not know which package holds '{program}'; it knows {}", known()))
+        let known: Vec<&str> = names().collect();
+        LabError::Invalid(format!("the lab does not know where to get '{program}'; it knows {}", known.join(", ")))
     })?;
     let tree = archive.tree(package, RELEASE, &[package], progress)?;
     let file = ["usr/bin", "usr/sbin", "bin", "sbin"].iter().map(|d| tree.join(d).join(&program)).find(|p| p.exists());

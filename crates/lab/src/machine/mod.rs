@@ -151,7 +151,7 @@ pub struct MachineSpec {
     pub extra_modules: Vec<String>,
     /// More parameters for the host machine's kernel.
     pub cmdline: Vec<String>,
-    /// Debian programs wanted in host machine and guests: `dbench`, `hackbench`, ….
+    /// Programs wanted in host machine and guests: Debian's (`dbench`, …) and peers (`scx_bpfland`, …).
     pub programs: Vec<String>,
     /// Guests to be started with it.
     pub guests: Vec<GuestSpec>,

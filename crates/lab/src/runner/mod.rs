@@ -29,6 +29,7 @@ use self::failure::Stop;
 use self::plan::{Session, Sizes, Visit};
 use self::sample::Patience;
 use crate::experiment::Experiment;
+use crate::image::peers;
 use crate::machine::{Arch, Command, GuestSpec, MachineSpec, Target};
 use crate::scenario::Context;
 use crate::{LabError, Progress, Result};
@@ -61,6 +62,9 @@ pub fn run(experiment: &Experiment, choice: &Choice, spec: &MachineSpec, boot: &
     };
     let spec = MachineSpec { guests: guests(experiment), ..spec.clone() };
     bar.expect(run.planned());
+    for peer in spec.programs.iter().filter_map(|name| peers::find(name)) {
+        run.gathered.note(&format!("{} is version {} of the crate registry", peer.name, peer.version));
+    }
     run.all(&spec);
     run.gathered.seconds = started.elapsed().as_secs_f64();
     run.gathered.expected = run.expected();
@@ -81,9 +85,15 @@ pub fn machine(experiment: &Experiment, choice: &Choice) -> MachineSpec {
         qpw: host.qpw,
         extra_modules: host.modules.clone(),
         cmdline: host.cmdline.clone(),
-        programs: host.programs.clone(),
+        programs: programs(experiment, choice),
         ..MachineSpec::default()
     }
+}
+
+/// What the machine and the chosen arms want; what only other arms want is neither fetched nor built.
+fn programs(experiment: &Experiment, choice: &Choice) -> Vec<String> {
+    let arms = plan::arms(experiment, choice).into_iter().flat_map(|arm| &arm.programs);
+    experiment.machine.programs.iter().chain(arms).map(|name| name.as_ref().clone()).collect()
 }
 
 fn guests(experiment: &Experiment) -> Vec<GuestSpec> {

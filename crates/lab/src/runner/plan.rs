@@ -8,7 +8,7 @@ use crate::machine::Arch;
 pub struct Choice {
     /// Boots instead of the experiment's.
     pub boots: Option<u32>,
-    /// Arms to run beside `stock`; all where none is named.
+    /// Arms to run beside `stock`; where none is named, all but those that run on demand.
     pub arms: Vec<String>,
     /// Fewer boots and shorter windows.
     pub quick: bool,
@@ -129,7 +129,7 @@ fn visits<'a>(experiment: &'a Experiment, choice: &Choice, loads: &[&'a Load], t
 pub(super) fn arms<'a>(experiment: &'a Experiment, choice: &Choice) -> Vec<&'a Arm> {
     let chosen = |arm: &&Arm| {
         let name = arm.name.as_ref();
-        let by_default = choice.arms.is_empty() && !(choice.quick && arm.full_only);
+        let by_default = choice.arms.is_empty() && !arm.on_demand && !(choice.quick && arm.full_only);
         name == crate::experiment::STOCK || by_default || choice.arms.contains(name)
     };
     experiment.arms.iter().filter(|arm| arm.arch.contains(&choice.arch)).filter(chosen).collect()

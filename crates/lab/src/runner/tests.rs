@@ -360,6 +360,22 @@ fn an_arm_can_be_chosen_and_its_checks_go_with_it() {
 }
 
 #[test]
+fn an_arm_on_demand_and_its_programs_are_there_when_it_is_named() {
+    let text = FILE.replace("name = \"off\"\n", "name = \"off\"\non_demand = true\nprograms = [\"scx_lavd\"]\n");
+    let experiment = experiment::parse("fake", &text).unwrap();
+    let named =
+        |arms: &[&str]| Choice { arms: arms.iter().map(|arm| (*arm).to_owned()).collect(), ..Choice::default() };
+    assert!(machine(&experiment, &named(&[])).programs.is_empty());
+    assert!(machine(&experiment, &named(&["daemon"])).programs.is_empty());
+    assert_eq!(machine(&experiment, &named(&["off"])).programs, ["scx_lavd"]);
+    let (report, _) = run_choice(&text, World::default(), named(&[]));
+    assert!(values(&report, "off", "lock@two").is_empty());
+    let (report, _) = run_choice(&text, World::default(), named(&["off"]));
+    assert_eq!(values(&report, "off", "lock@two").len(), 3);
+    assert!(report.notes.iter().any(|note| note.starts_with("scx_lavd is version ")), "{:?}", report.notes);
+}
+
+#[test]
 fn short_boots_split_the_loads_but_never_the_arms() {
     let second = FILE[FILE.find("[[load]]").unwrap()..FILE.find("[[check]]").unwrap()].replace("\"lock\"", "\"other\"");
     let text = FILE.replace("[[check]]", &format!("{second}[[check]]")).replace("boots = 3", "boots = 1\n");
