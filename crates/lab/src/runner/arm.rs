@@ -116,9 +116,14 @@ impl<'a> Standing<'a> {
                 return Ok(());
             }
             crate::cancel::check()?;
-            if Instant::now() >= end {
-                let said = self.said(spot, files)?;
-                return Err(Stop::Failed(format!("{} was not ready within {} s: {said}", words(step), step.within)));
+            let late = Instant::now() >= end;
+            if late || self.ended(spot, files)? {
+                let why = if late {
+                    format!("was not ready within {} s", step.within)
+                } else {
+                    "ended before it was ready".to_owned()
+                };
+                return Err(Stop::Failed(format!("{} {why}: {}", words(step), self.said(spot, files)?)));
             }
             std::thread::sleep(POLL);
         }
@@ -178,6 +183,12 @@ impl<'a> Standing<'a> {
 
     fn alive(&self, spot: &Spot, files: &Files) -> Result<bool, Stop> {
         let line = format!("kill -0 \"$(cat {})\" 2>/dev/null", files.pid);
+        Ok(self.rig.run(spot.target, Command::shell(&line))?.ok())
+    }
+
+    /// Whether it ran and does no more. One that has not come to run yet is not alive either.
+    fn ended(&self, spot: &Spot, files: &Files) -> Result<bool, Stop> {
+        let line = format!("test -s {0} && ! kill -0 \"$(cat {0})\" 2>/dev/null", files.pid);
         Ok(self.rig.run(spot.target, Command::shell(&line))?.ok())
     }
 
