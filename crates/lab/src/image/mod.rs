@@ -173,10 +173,6 @@ impl Parts {
             if let Some((name, from)) = &self.emulation {
                 w.copy(&format!("usr/bin/{name}"), 0o755, from)?;
             }
-            // libbpf reads the kernel's configuration there (Kconfig externs of BPF programs).
-            if self.kernel.config.exists() {
-                w.copy(&format!("boot/config-{}", self.kernel.release), 0o644, &self.kernel.config)?;
-            }
             let qemu = format!("usr/bin/qemu-system-{}", self.arch);
             w.copy(&qemu, 0o755, &self.base.join(&qemu))?;
             programs.push((self.base.clone(), self.base.join(&qemu)));
@@ -219,6 +215,10 @@ impl Parts {
             w.file("etc/passwd", 0o644, b"root:x:0:0:root:/root:/bin/sh\n")?;
             w.file("etc/group", 0o644, b"root:x:0:\n")?;
             w.copy("usr/bin/busybox", 0o755, &busybox)?;
+            // libbpf reads the kernel's configuration there (Kconfig externs of BPF programs).
+            if self.kernel.config.exists() {
+                w.copy(&format!("boot/config-{}", self.kernel.release), 0o644, &self.kernel.config)?;
+            }
             for (name, from) in &self.own {
                 w.copy(&format!("usr/bin/{name}"), 0o755, from)?;
             }
