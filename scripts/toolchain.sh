@@ -40,7 +40,7 @@ ensure() {
     dir=$(root)
     if [[ -e $dir/.complete ]]; then return; fi
     command -v mmdebstrap >/dev/null || {
-        echo "toolchain: mmdebstrap is missing; run 'make setup' as root" >&2
+        echo "toolchain: mmdebstrap is missing; run 'make setup' or 'apt-get install mmdebstrap' as root" >&2
         exit 1
     }
     uri=$(mirror)

@@ -40,8 +40,7 @@ const LIBRARIES: [&str; 2] = ["libelf-dev", "zlib1g-dev"];
 /// Raised when the way in which they are built changes, so that those in the cache are not taken for new ones.
 const RECIPE: &str = "1";
 /// What cargo says where it can't reach the registry.
-const UNREACHABLE: [&str; 5] =
-    ["failed to download", "failed to query", "Could not resolve", "network failure", "Unable to update"];
+const UNREACHABLE: [&str; 3] = ["curl failed", "network error", "failed to download"];
 
 /// The peer of that name.
 pub fn find(name: &str) -> Option<&'static Peer> {
@@ -82,7 +81,7 @@ fn toolchain(cache: &Cache) -> Command {
 fn build(cache: &Cache, dir: &Path, arch: Arch, peer: &Peer, progress: &dyn Progress) -> Result<()> {
     let name = format!("{} {} ({arch})", peer.name, peer.version);
     progress.step("looking for the toolchain; a new one takes some minutes and 2 GB");
-    tool::run(toolchain(cache).arg("ensure"), cache.root()).map_err(|e| explain(e, "the toolchain"))?;
+    tool::run(toolchain(cache).arg("ensure"), cache.root()).map_err(|e| named(e, "the toolchain"))?;
     let mut command = toolchain(cache);
     // Build scripts are programs of the toolchain's own architecture.
     for built in [Arch::X86_64, arch] {
@@ -95,7 +94,7 @@ fn build(cache: &Cache, dir: &Path, arch: Arch, peer: &Peer, progress: &dyn Prog
     fs::create_dir(&scratch).map_err(|e| LabError::io(&scratch, e))?;
     command.env("CARGO_TARGET_DIR", &scratch).env("TMPDIR", &scratch).env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
     command.current_dir(dir).args(["run", "cargo", "install", "--locked", "--no-track", "--target", &triple(arch)]);
-    command.args(["--version", peer.version, "--root"]).arg(dir).arg(peer.name);
+    command.args(["--version", peer.version, "--root"]).arg(&scratch).arg(peer.name);
     progress.step(&format!("building {name}: fetching it"));
     let mut crates = 0;
     tool::run_telling(&mut command, dir, &mut |line| {
@@ -106,11 +105,8 @@ fn build(cache: &Cache, dir: &Path, arch: Arch, peer: &Peer, progress: &dyn Prog
     })
     .map_err(|e| explain(e, &name))?;
     let program = dir.join(peer.name);
-    fs::rename(dir.join("bin").join(peer.name), &program).map_err(|e| LabError::io(&program, e))?;
-    for rest in [scratch, dir.join("bin")] {
-        fs::remove_dir_all(&rest).map_err(|e| LabError::io(rest, e))?;
-    }
-    Ok(())
+    fs::rename(scratch.join("bin").join(peer.name), &program).map_err(|e| LabError::io(&program, e))?;
+    fs::remove_dir_all(&scratch).map_err(|e| LabError::io(scratch, e))
 }
 
 fn triple(arch: Arch) -> String {
@@ -134,19 +130,26 @@ fn settings(arch: Arch, tree: &Path) -> [(String, String); 4] {
     ]
 }
 
-/// What a failed build means. The command that failed is a whole script: its end is what tells.
+/// What a failed build means.
 fn explain(error: LabError, name: &str) -> LabError {
-    let LabError::Program { output, .. } = error else { return error };
-    if UNREACHABLE.iter().any(|sign| output.contains(sign)) {
-        return LabError::Missing {
-            what: format!("{name} is not in the cache yet, and the crate registry does not answer ({output})"),
-            advice:
-                "look at the network (or the proxy and mirror in cargo's config.toml) and try again; once it is built \
-                     the lab needs no network"
-                    .into(),
-        };
+    match &error {
+        LabError::Program { output, .. } if UNREACHABLE.iter().any(|sign| output.contains(sign)) => LabError::Missing {
+            what: format!(
+                "{name} is not in the cache yet, and the crate registry does not answer ({})",
+                output.lines().last().unwrap_or_default().trim()
+            ),
+            advice: "look at the network (or the proxy and mirror in cargo's config.toml) and try again".into(),
+        },
+        _ => named(error, name),
     }
-    LabError::Program { program: format!("building {name}"), output }
+}
+
+/// The command that failed is a whole script: what it should have built says more.
+fn named(error: LabError, name: &str) -> LabError {
+    match error {
+        LabError::Program { output, .. } => LabError::Program { program: format!("building {name}"), output },
+        other => other,
+    }
 }
 
 #[cfg(test)]
@@ -173,8 +176,9 @@ mod tests {
             let error = LabError::Program { program: "bash -c …".into(), output: output.into() };
             explain(error, "scx_lavd 1 (aarch64)").to_string()
         };
-        let text = failed("error: failed to download from `…`\nCould not resolve host");
-        assert!(text.contains("scx_lavd 1 (aarch64) is not in the cache yet") && text.contains("network"), "{text}");
+        let text = failed("error: download of config.json failed\n  curl failed\n  [6] Could not resolve hostname");
+        assert!(text.starts_with("scx_lavd 1 (aarch64) is not in the cache yet"), "{text}");
+        assert!(text.contains("([6] Could not resolve hostname): look at the network"), "{text}");
         let text = failed("error[E0432]: unresolved import");
         assert_eq!(text, "building scx_lavd 1 (aarch64) failed: error[E0432]: unresolved import");
     }
