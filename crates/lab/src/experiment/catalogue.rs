@@ -20,6 +20,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("frames", include_str!("../../experiments/frames.toml")),
     ("frames-phone", include_str!("../../experiments/frames-phone.toml")),
     ("frequency", include_str!("../../experiments/frequency.toml")),
+    ("frequency-liar", include_str!("../../experiments/frequency-liar.toml")),
     ("hint", include_str!("../../experiments/hint.toml")),
     ("holders", include_str!("../../experiments/holders.toml")),
     ("idle-hint", include_str!("../../experiments/idle-hint.toml")),
