@@ -11,7 +11,6 @@
 #include "guest_wake.h"
 #include "guest_preempt.h"
 #include "guest_load.h"
-#include "perf.h"
 #include "guest_vcpud.h"
 #include "sched_interface.h"
 
