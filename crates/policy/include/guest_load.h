@@ -73,8 +73,8 @@ ENTRAIN_POLICY entrain_u32 guest_util(entrain_u64 load)
 /*
  * What a task that has worked so long without a sleep is taken to need, 0..1024, whatever was known of it before: a
  * mean that begins at 0 and has a half-life of 5.3 ms: a sixth of PELT's, a little less than Android's kernels set for
- * phones (sched_pelt_multiplier 4), so that the highest level is wanted after 14 ms of work; and by the time worked, not by capacity and frequency: on a slow CPU those would hold back
- * the very signal that makes it faster.
+ * phones (sched_pelt_multiplier 4), so that the highest level is wanted after 14 ms of work; and by the time worked,
+ * not by capacity and frequency: on a slow CPU those would hold back the very signal that makes it faster.
  */
 #define GUEST_RAMP_FASTER 6
 
