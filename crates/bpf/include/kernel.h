@@ -61,6 +61,7 @@ struct task_struct {
 	int nr_cpus_allowed;
 	int pid;
 	int tgid;
+	unsigned in_iowait : 1;
 	struct mm_struct *mm;
 	struct task_struct *group_leader;
 };

@@ -112,6 +112,27 @@ ENTRAIN_POLICY entrain_u32 guest_task_est(entrain_u32 est, entrain_u64 load, ent
 }
 
 /*
+ * What a task that waits for a device is taken to need when the device has answered, 0..1024; computed as it goes to
+ * sleep, `elapsed` ns after its last sleep began. Its work between two answers is too short for a ramp and its mean is
+ * low because of the waiting, yet the device idles while it works slowly. schedutil raises the level for such a task on
+ * the CPU that it wakes on (sugov_iowait_boost(): an eighth at first, twice as much each further time, half as much
+ * when it slept for another reason), which a host can't do: the guest's waiting looks to it like any other halt. Waits
+ * further apart than 16 ms, a disk's seek and what follows it, leave the device idle for other reasons.
+ */
+#define GUEST_IO_BOOST_MIN 128
+#define GUEST_IO_APART_NS  (16 * ENTRAIN_MSEC)
+
+ENTRAIN_POLICY entrain_u32 guest_io_boost(entrain_u32 boost, int waits_for_io, entrain_u64 elapsed)
+{
+	boost = (entrain_u32)entrain_min(boost, 1024);
+	if (!waits_for_io)
+		return boost / 2 < GUEST_IO_BOOST_MIN ? 0 : boost / 2;
+	if (elapsed > GUEST_IO_APART_NS || boost < GUEST_IO_BOOST_MIN)
+		return GUEST_IO_BOOST_MIN;
+	return (entrain_u32)entrain_min(boost * 2, 1024);
+}
+
+/*
  * What a vCPU tells its host, 0..1024: the mean of what it used, or what the tasks on it are taken to need, whichever
  * is more; as the kernel's own figure of a run queue (util_avg and util_est). `idle_for`: ns since `load` was counted
  * in which nothing ran.

@@ -144,6 +144,7 @@ mod ffi {
         pub(super) safe fn guest_n_ramp(worked: u64) -> u32;
         pub(super) safe fn guest_n_task_claim(load: u64, est: u32, worked: u64) -> u32;
         pub(super) safe fn guest_n_task_est(est: u32, load: u64, worked: u64, elapsed: u64) -> u32;
+        pub(super) safe fn guest_n_io_boost(boost: u32, waits_for_io: c_int, elapsed: u64) -> u32;
         pub(super) safe fn guest_n_vcpu_claim(load: u64, idle_for: u64, running: u32, waiting: i64) -> u32;
         pub(super) safe fn guest_n_real_time(ran: u64, stolen: u64) -> u64;
         pub(super) safe fn guest_n_mean(mean: u64, value: u64) -> u64;
@@ -213,6 +214,11 @@ pub fn task_claim(load: u64, est: u32, worked: u64) -> u32 {
 /// What a task is expected to need when it wakes up, 0..=1024, after a stay of `worked` ns; `elapsed` since its last one, ns.
 pub fn task_est(est: u32, load: u64, worked: u64, elapsed: u64) -> u32 {
     ffi::guest_n_task_est(est, load, worked, elapsed)
+}
+
+/// What a task is taken to need after its sleep, 0..=1024, because it waits for devices; `elapsed` since its last one, ns.
+pub fn io_boost(boost: u32, waits_for_io: bool, elapsed: u64) -> u32 {
+    ffi::guest_n_io_boost(boost, waits_for_io.into(), elapsed)
 }
 
 /// What a vCPU tells its host, 0..=1024.

@@ -147,6 +147,16 @@ proptest! {
     }
 
     #[test]
+    fn waiting_for_a_device_counts_as_long_as_it_goes_on(boost in any::<u32>(), elapsed in any::<u64>()) {
+        let next = guest::io_boost(boost, true, elapsed);
+        prop_assert!((128..=1024).contains(&next));
+        prop_assert_eq!((0..3).fold(next, |boost, _| guest::io_boost(boost, true, 5 * MS)), (next * 8).min(1024));
+        // Seldom is as good as the first time, and other sleeps end it.
+        prop_assert_eq!(guest::io_boost(boost, true, 20 * MS), 128);
+        prop_assert_eq!((0..4).fold(boost, |boost, _| guest::io_boost(boost, false, elapsed)), 0);
+    }
+
+    #[test]
     fn a_vcpu_tells_the_sum_of_what_its_tasks_need(load in any::<u64>(), idle in any::<u64>(), running in level(), waiting in any::<i64>()) {
         let claim = guest::vcpu_claim(load, idle, running, waiting);
         prop_assert!(claim <= 1024 && claim >= running.min(1024));

@@ -226,6 +226,7 @@ void SCX_OP(guest_stopping, struct task_struct *p, bool runnable)
 	if (t && !runnable) {
 		v->burst = guest_mean(v->burst, t->ran);
 		t->est = guest_task_est(t->est, t->load, t->ran, entrain_sub(now, t->est_at));
+		t->boost = guest_io_boost(t->boost, waits_for_io(p), entrain_sub(now, t->est_at));
 		t->est_at = now;
 		t->ran = 0;
 	}

@@ -11,6 +11,12 @@
 /* Loads are brought up to date at most this often: two of their periods, and less than a tick. */
 #define LOAD_EVERY_NS (2 * ENTRAIN_MSEC)
 
+/* What the task is taken to need, 0..1024, when it has worked `ran` ns since it woke up. */
+static __always_inline __u32 task_claim(struct task_ctx *t, __u64 ran)
+{
+	return guest_task_claim(t->load, entrain_max(t->est, t->boost), ran);
+}
+
 /* The task no longer waits for a vCPU. */
 static __always_inline void wait_end(struct task_ctx *t)
 {
@@ -24,7 +30,7 @@ static __always_inline void wait_end(struct task_ctx *t)
 static __always_inline void wait_begin(struct task_ctx *t, __s32 cpu, __u64 now)
 {
 	wait_end(t);
-	t->waits = guest_task_claim(t->load, t->est, 0);
+	t->waits = task_claim(t, 0);
 	t->where = cpu + 1;
 	__sync_fetch_and_add(&vcpu(cpu)->waiting, t->waits);
 	publish_util(cpu, now);
@@ -50,7 +56,7 @@ static __always_inline void account_start(__s32 cpu, struct task_ctx *t, __u64 n
 		v->load_at = now;
 	}
 	wait_end(t);
-	v->claim = guest_task_claim(t->load, t->est, t->ran);
+	v->claim = task_claim(t, t->ran);
 	v->run_at = now;
 	v->run_vtime = t->vtime;
 	v->run_share = t->share;
@@ -98,7 +104,7 @@ static __noinline void account_settle(__s32 cpu, struct task_struct *p, struct t
 		t->load_ran = 0;
 		t->load_at = now;
 	}
-	v->claim = guest_task_claim(t->load, t->est, t->ran);
+	v->claim = task_claim(t, t->ran);
 	publish_util(cpu, now);
 	v->run_at = now;
 	v->run_vtime = t->vtime;

@@ -74,7 +74,7 @@ struct task_ctx {
 	__u32 est;    /* what it is expected to need when it wakes up, 0..1024 */
 	__u32 waits;  /* what it adds to `waiting` of ... */
 	__u32 where;  /* ... 1 + this vCPU; 0 = of none */
-	__u32 pad;
+	__u32 boost;  /* while it waits for devices, 0..1024 */
 };
 
 struct {
@@ -125,6 +125,12 @@ static __always_inline void count(__u64 *counter)
 static __always_inline bool may_run(struct task_struct *p, __s32 cpu)
 {
 	return bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
+}
+
+/* The task sleeps, or has slept, until a device answers. (The macro has a `p` of its own.) */
+static __always_inline bool waits_for_io(struct task_struct *task)
+{
+	return BPF_CORE_READ_BITFIELD(task, in_iowait);
 }
 
 /* The task has one vCPU only. */

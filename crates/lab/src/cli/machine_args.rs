@@ -76,6 +76,7 @@ impl MachineArgs {
             nested: self.guests > 0,
             qpw: false,
             extra_modules: Vec::new(),
+            guest_modules: Vec::new(),
             cmdline: self.cmdline.clone(),
             programs: self.programs.clone(),
             guests: (0..self.guests).map(guest).collect(),

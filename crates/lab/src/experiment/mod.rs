@@ -118,6 +118,9 @@ pub struct HostMachine {
     /// Kernel modules that lie in its image, in `/usr/lib/entrain/extra`, and are not loaded.
     #[serde(default)]
     pub modules: Vec<String>,
+    /// Kernel modules that its guests load as they boot; `NAME.PARAMETER=VALUE` in a guest's `cmdline` is for them.
+    #[serde(default)]
+    pub guest_modules: Vec<String>,
     /// Further kernel parameters.
     #[serde(default)]
     pub cmdline: Vec<String>,

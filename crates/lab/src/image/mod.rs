@@ -61,6 +61,8 @@ struct Parts {
     base: PathBuf,
     wanted: Vec<Wanted>,
     own: Vec<(&'static str, PathBuf)>,
+    /// Kernel modules that the guests load.
+    guest_modules: Vec<String>,
     /// Kernel modules that lie there unloaded.
     extra: Vec<String>,
     /// The built livepatch module of `entrain isolate qpw`.
@@ -106,6 +108,7 @@ pub fn prepare(cache: &Cache, spec: &MachineSpec, progress: &dyn Progress) -> Re
         base,
         wanted,
         extra: spec.extra_modules.clone(),
+        guest_modules: spec.guest_modules.clone(),
         qpw,
         emulation,
     };
@@ -132,6 +135,10 @@ impl Parts {
         for name in &self.extra {
             hasher.write(name.as_bytes());
         }
+        for name in &self.guest_modules {
+            hasher.write(b"guest ");
+            hasher.write(name.as_bytes());
+        }
         for wanted in &self.wanted {
             hasher.write(wanted.program.as_bytes());
             files.extend([wanted.tree.join(".packages"), wanted.file.clone()]);
@@ -147,7 +154,9 @@ impl Parts {
         let kernel = dir.join("kernel");
         fs::copy(&self.kernel.image, &kernel).map_err(|e| LabError::io(&kernel, e))?;
         let guest = scratch.path().join("guest.cpio");
-        self.write(&guest, scratch.path(), &["virtio_mmio"], |_, _| Ok(()))?;
+        let guest_modules: Vec<&str> =
+            ["virtio_mmio"].into_iter().chain(self.guest_modules.iter().map(String::as_str)).collect();
+        self.write(&guest, scratch.path(), &guest_modules, |_, _| Ok(()))?;
         let host_modules: &[&str] = match self.arch {
             // The driver of the emulated frequency hardware.
             Arch::Aarch64 if self.emulation.is_some() => &["qcom_cpufreq_hw"],

@@ -149,6 +149,8 @@ pub struct MachineSpec {
     pub qpw: bool,
     /// Modules of its kernel that lie in `/usr/lib/entrain/extra`, not loaded.
     pub extra_modules: Vec<String>,
+    /// Modules of its kernel that its guests load as they boot.
+    pub guest_modules: Vec<String>,
     /// More parameters for the host machine's kernel.
     pub cmdline: Vec<String>,
     /// Programs wanted in host machine and guests: Debian's (`dbench`, …) and peers (`scx_bpfland`, …).
@@ -174,6 +176,7 @@ impl Default for MachineSpec {
             nested: true,
             qpw: false,
             extra_modules: Vec::new(),
+            guest_modules: Vec::new(),
             cmdline: Vec::new(),
             programs: Vec::new(),
             guests: Vec::new(),

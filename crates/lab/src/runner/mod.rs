@@ -84,6 +84,7 @@ pub fn machine(experiment: &Experiment, choice: &Choice) -> MachineSpec {
         nested: host.nested,
         qpw: host.qpw,
         extra_modules: host.modules.clone(),
+        guest_modules: host.guest_modules.clone(),
         cmdline: host.cmdline.clone(),
         programs: programs(experiment, choice),
         ..MachineSpec::default()

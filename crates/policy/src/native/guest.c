@@ -76,6 +76,11 @@ uint32_t guest_n_task_est(uint32_t est, uint64_t load, uint64_t worked, uint64_t
 	return guest_task_est(est, load, worked, elapsed);
 }
 
+uint32_t guest_n_io_boost(uint32_t boost, int waits_for_io, uint64_t elapsed)
+{
+	return guest_io_boost(boost, waits_for_io, elapsed);
+}
+
 uint32_t guest_n_vcpu_claim(uint64_t load, uint64_t idle_for, uint32_t running, int64_t waiting)
 {
 	return guest_vcpu_claim(load, idle_for, running, waiting);

@@ -1,4 +1,4 @@
-//! fio: random 4 KiB reads and writes on files in memory, one job a thread.
+//! fio: random 4 KiB reads and writes on files in memory or on a block device, one job a thread.
 
 use super::{Unknown, child};
 use crate::session::{Common, Session};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-/// fio, random 4 KiB reads and writes on a folder in memory
+/// fio, random 4 KiB reads and writes on a folder in memory or on a block device
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -24,9 +24,9 @@ pub(crate) struct Args {
     /// What it does: randrw, write or randwrite
     #[arg(long, default_value = "randrw", value_parser = ["randrw", "write", "randwrite"], value_name = "KIND")]
     pattern: String,
-    /// Wait so long after each block, in µs: a folder in memory answers at once, a disk does not
-    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1_000_000), value_name = "US")]
-    wait: u64,
+    /// A block device in place of a folder, past the page cache. What is on it is lost
+    #[arg(long, value_name = "FILE", conflicts_with = "dir")]
+    device: Option<PathBuf>,
 }
 
 #[derive(Deserialize)]
@@ -65,18 +65,24 @@ struct Results {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let session = Session::new(&args.common)?;
-    let scratch = Scratch::new(args.dir.as_deref(), &session)?;
     let seconds = args.common.seconds.ceil().max(1.0);
     let mut command = Command::new("fio");
     command.args(["--name=entrain", "--ioengine=psync", "--bs=4k", "--thread", "--group_reporting"]);
     command.args(["--time_based", "--fallocate=none", "--randrepeat=1", "--output-format=json"]);
-    command.arg(format!("--directory={}", scratch.path().display())).arg(format!("--size={}m", args.size));
+    let scratch = match &args.device {
+        Some(_) => None,
+        None => Some(Scratch::new(args.dir.as_deref(), &session)?),
+    };
+    if let Some(folder) = &scratch {
+        command.arg(format!("--directory={}", folder.path().display()));
+    }
+    if let Some(device) = &args.device {
+        command.arg(format!("--filename={}", device.display())).arg("--direct=1");
+    }
+    command.arg(format!("--size={}m", args.size));
     command.arg(format!("--runtime={seconds}")).arg(format!("--ramp_time={}", args.common.warmup.ceil()));
     command.arg(format!("--numjobs={}", session.threads()));
     command.arg(format!("--rw={}", args.pattern));
-    if args.wait > 0 {
-        command.arg(format!("--thinktime={}", args.wait));
-    }
     session.wait_ready()?;
     session.out.start()?;
     let limit = (seconds + args.common.warmup) * 2.0 + 60.0;
