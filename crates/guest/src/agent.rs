@@ -11,6 +11,7 @@ use entrain_channel::page::{
 use entrain_channel::protocol::{Guest, GuestView};
 use entrain_channel::word::{Pulse, Seed};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -110,9 +111,17 @@ pub fn run(system: &System, anywhere: bool, companion: &mut dyn Companion) -> Re
     };
     let mut registration = Registration { pages, slots, bell: Ring::NoBell, rung: None };
     let outcome = registration.serve(&signals, companion);
+    tell_service_manager(NotifyState::Stopping);
     companion.stop();
     registration.end(companion)?;
     outcome
+}
+
+/// Without a service manager nobody is told.
+fn tell_service_manager(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::debug!("cannot tell the service manager: {error}");
+    }
 }
 
 /// Takes pages back that no living agent answers for, and frees them.
@@ -129,7 +138,7 @@ pub fn release(pages: Pages) -> Result<()> {
 impl Registration {
     fn serve(&mut self, signals: &Signals, companion: &mut dyn Companion) -> Result<()> {
         companion.start(&self.pages)?;
-        let mut before = None;
+        let (mut before, mut ready) = (None, false);
         loop {
             let standing = self.beat(now())?;
             if before != Some(standing) {
@@ -137,6 +146,8 @@ impl Registration {
                 before = Some(standing);
             }
             self.ring(standing);
+            tell_service_manager(if ready { NotifyState::Watchdog } else { NotifyState::Ready });
+            ready = true;
             if companion.beat(&self.pages)? || signals.wait(Duration::from_nanos(GUEST_BEAT_NS))? {
                 return Ok(());
             }

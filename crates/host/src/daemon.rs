@@ -18,6 +18,7 @@ use entrain_bpf::Features;
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::CapabilitySet;
+use sd_notify::NotifyState;
 use thiserror::Error;
 use tracing::{info, warn};
 
@@ -29,7 +30,7 @@ use crate::interface::{EVENT_DOORBELL, EVENT_IDLE, Event, from_bytes};
 use crate::programs::Programs;
 use crate::status::{Answer, Asker, Status, Work, serve};
 use crate::waits::Waits;
-use crate::{cpus, metrics, notify, privilege, snapshot, uclamp};
+use crate::{cpus, metrics, privilege, snapshot, uclamp};
 
 /// Heartbeat of the host in the page (`ENTRAIN_HOST_BEAT_NS`).
 const TICK: Duration = Duration::from_millis(100);
@@ -107,7 +108,7 @@ pub(crate) trait Companion {
         false
     }
     /// What the mode alone knows, for the status.
-    fn figures(&self) -> Figures {
+    fn figures(&self, _fleet: &Fleet) -> Figures {
         Figures::default()
     }
     /// What the classes of the VMs that run say to the scheduler, by the VMM's process; after each look for VMs.
@@ -135,6 +136,13 @@ impl Companion for ObserveOnly {
     }
     fn tick(&mut self) -> Result<(), HostError> {
         Ok(())
+    }
+}
+
+/// Without a service manager nobody is told.
+fn tell_service_manager(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::debug!("cannot tell the service manager: {error}");
     }
 }
 
@@ -199,9 +207,9 @@ pub(crate) fn run(
         waits,
     };
     info!("observing {} pCPUs; status in {}", cpus.len(), socket.display());
-    notify::notify("READY=1");
+    tell_service_manager(NotifyState::Ready);
     let result = daemon.watch(&stop, &wake, &ring, &Seen { soon, idled }, &requests, &mut *companion);
-    notify::notify("STOPPING=1");
+    tell_service_manager(NotifyState::Stopping);
     daemon.weights.take_all_back();
     let told = fleet.borrow_mut().release_all()?;
     let _ = fs::remove_file(&socket);
@@ -329,7 +337,7 @@ impl Daemon {
                 seen.soon.replace(true);
             }
             if now >= next_discovery || seen.soon.replace(false) {
-                notify::notify("WATCHDOG=1");
+                tell_service_manager(NotifyState::Watchdog);
                 self.discover(companion)?;
                 next_discovery = Instant::now() + DISCOVERY;
             }
@@ -412,7 +420,7 @@ impl Daemon {
     fn status(&self, companion: &dyn Companion) -> Status {
         let fleet = self.fleet.borrow();
         let mut status =
-            snapshot::take(&fleet, companion.mode(), self.started.elapsed(), self.work, companion.figures());
+            snapshot::take(&fleet, companion.mode(), self.started.elapsed(), self.work, companion.figures(&fleet));
         status.waits = self.waits.status(&fleet);
         status
     }

@@ -54,6 +54,11 @@ pub struct ScheduleStatus {
     pub urgent: u64,
     /// vCPUs chosen out of turn since a sibling ran.
     pub corun: u64,
+    /// Time that vCPUs were on a pCPU while a sibling was on another, ns.
+    pub corun_ns: u64,
+    /// The error of fairness: how far a vCPU that runs or waits is behind its queue's clock (positive: time is owed to it),
+    /// of a VM the sum, ns of pCPU time at weight 100; 0 for the host. As of when it was last taken off a pCPU or queued.
+    pub lag_ns: i64,
 }
 
 impl From<Stats> for ScheduleStatus {
@@ -80,7 +85,34 @@ impl From<Stats> for ScheduleStatus {
             fronted: stats.fronted,
             urgent: stats.urgent,
             corun: stats.corun,
+            corun_ns: stats.corun_ns,
+            lag_ns: 0,
         }
+    }
+}
+
+/// What the host's scheduler has done for one vCPU.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Account {
+    pub(crate) stats: Stats,
+    /// As in [`ScheduleStatus`].
+    pub(crate) lag_ns: i64,
+}
+
+impl Account {
+    /// Of several vCPUs.
+    pub(crate) fn sum<'a>(accounts: impl Iterator<Item = &'a Account>) -> Self {
+        accounts.fold(Self::default(), |mut sum, one| {
+            sum.stats.add(&one.stats);
+            sum.lag_ns = sum.lag_ns.saturating_add(one.lag_ns);
+            sum
+        })
+    }
+}
+
+impl From<Account> for ScheduleStatus {
+    fn from(account: Account) -> Self {
+        Self { lag_ns: account.lag_ns, ..account.stats.into() }
     }
 }
 
@@ -117,6 +149,8 @@ pub struct ProgramStatus {
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) schedule: Option<ScheduleStatus>,
+    /// By the vCPU's thread.
+    pub(crate) accounts: BTreeMap<i32, Account>,
     /// By number of the pCPU; empty where no levels are asked for.
     pub(crate) levels: Vec<LevelStatus>,
     /// uclamp_min that is set on a thread.

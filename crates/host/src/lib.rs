@@ -17,7 +17,6 @@ mod fleet;
 mod interface;
 mod memory;
 mod metrics;
-mod notify;
 mod pair;
 mod privilege;
 mod programs;

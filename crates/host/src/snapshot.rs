@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use entrain_channel::word::Vcpu as State;
 
-use crate::figures::Figures;
+use crate::figures::{Account, Figures};
 use crate::fleet::Fleet;
 use crate::interface;
 use crate::status::{PcpuStatus, SCHEMA, Status, VcpuStatus, VmStatus, Work};
@@ -26,6 +26,9 @@ pub(crate) fn take(fleet: &Fleet, mode: &str, uptime: Duration, work: Work, figu
         class: vm.class.clone(),
         scans: vm.scan.passes,
         scanned_pages: vm.scan.pages,
+        schedule: figures
+            .schedule
+            .map(|_| Account::sum(vm.vcpus.values().filter_map(|known| figures.accounts.get(&known.tid))).into()),
         vcpus: vm
             .vcpus
             .iter()
@@ -33,6 +36,7 @@ pub(crate) fn take(fleet: &Fleet, mode: &str, uptime: Duration, work: Work, figu
                 let entry = fleet.programs.vcpus.get(known.index as usize);
                 VcpuStatus {
                     clamp: figures.clamps.get(&known.tid).copied(),
+                    schedule: figures.accounts.get(&known.tid).map(|account| (*account).into()),
                     ..vcpu(*id, known.paired.is_some(), steal_ns(&fleet.proc, known.tid), &entry, now_ns)
                 }
             })
@@ -99,6 +103,7 @@ fn vcpu(id: u32, paired: bool, steal_ns: u64, entry: &interface::Vcpu, now_ns: u
         util: entry.util.min(1024),
         clamp: None,
         runnable: entry.runnable.min(1 << 20),
+        schedule: None,
     }
 }
 

@@ -153,6 +153,9 @@ pub struct VmStatus {
     pub scans: u64,
     /// Pages looked at by those.
     pub scanned_pages: u64,
+    /// What the host's scheduler has done for its vCPUs; mode `schedule` only.
+    #[serde(default)]
+    pub schedule: Option<ScheduleStatus>,
     /// Its vCPUs, by KVM's vcpu_id.
     pub vcpus: Vec<VcpuStatus>,
 }
@@ -202,6 +205,9 @@ pub struct VcpuStatus {
     pub clamp: Option<u32>,
     /// Runnable tasks that the guest registers.
     pub runnable: u64,
+    /// What the host's scheduler has done for it; mode `schedule` only.
+    #[serde(default)]
+    pub schedule: Option<ScheduleStatus>,
 }
 
 /// What the daemon has done since it started.

@@ -211,7 +211,7 @@ impl Companion for Clamps {
         "observe"
     }
 
-    fn figures(&self) -> Figures {
+    fn figures(&self, _fleet: &Fleet) -> Figures {
         let clamps = self.threads.iter().filter_map(|(tid, clamp)| Some((*tid, clamp.set?))).collect();
         Figures { clamps, ..Figures::default() }
     }

@@ -40,7 +40,7 @@ struct entrain_vcpu {
 	__u64 preemptions;    /* switched out while runnable */
 	__u64 samples;	      /* of those, how often the guest's preempt count could be read */
 	__u64 preemptions_cs; /* of those, how often it was inside a critical section */
-	__u64 boosts;	      /* granted by the host's scheduler */
+	__u64 boosts;	      /* by the host's scheduler: put in front, or its slice extended; from any CPU */
 
 	/* Written by whoever changes the hint. */
 	__u32 instant;

@@ -14,6 +14,7 @@
 #include "sched_yield.h"
 #include "sched_kick.h"
 #include "sched_perf.h"
+#include "sched_together.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -77,6 +78,7 @@ void SCX_OP(host_enqueue, struct task_struct *p, __u64 enq_flags)
 	if (t->front == 1) {
 		vtime = q->vtime - 2 * credit_ns;
 		COUNT(t, fronted, 1);
+		boosted(p);
 	}
 	if (use_wake_preempt && wakeup) {
 		struct wanting w;
@@ -113,6 +115,14 @@ void SCX_OP(host_enqueue, struct task_struct *p, __u64 enq_flags)
 	}
 }
 
+/* The one that ran goes on, by its clock or for want of others. */
+static __always_inline void new_turn(struct task_struct *prev, struct task_ctx *t, struct cpu_ctx *c, __u64 now)
+{
+	c->turn = now;
+	tell_extended(prev, t, false);
+	scx_bpf_task_set_slice(prev, slice_now(t, c));
+}
+
 void SCX_OP(host_dispatch, __s32 cpu, struct task_struct *prev)
 {
 	struct cpu_ctx *c = cpu_ctx(cpu);
@@ -137,8 +147,7 @@ void SCX_OP(host_dispatch, __s32 cpu, struct task_struct *prev)
 		behind = behind_at(c, cpu, stays && (!waits || entrain_before(clock, first)) ? clock : first);
 	if (waits || behind >= 0) {
 		if (stays && behind < 0 && entrain_before(clock, first)) {
-			c->turn = now;
-			scx_bpf_task_set_slice(prev, slice_now(t, c));
+			new_turn(prev, t, c, now);
 			return;
 		}
 		if (stays && t->pub.vcpu && may_stay(prev, t, c, cpu, now))
@@ -153,12 +162,10 @@ void SCX_OP(host_dispatch, __s32 cpu, struct task_struct *prev)
 	/* One that yielded goes on where nobody waits in this queue: to fetch another for each yield costs moves. */
 	if (!t && fetch_any(c, cpu))
 		return;
-	if (t) {
-		c->turn = now;
-		scx_bpf_task_set_slice(prev, slice_now(t, c));
-	} else {
+	if (t)
+		new_turn(prev, t, c, now);
+	else
 		perf_pull(cpu);
-	}
 }
 
 /*
@@ -207,6 +214,7 @@ void SCX_OP(host_quiescent, struct task_struct *p, __u64 deq_flags)
 	cgroup_leave(&t->member);
 	wait_end(t);
 	t->waiting = 0;
+	t->pub.queue = 0;
 }
 
 void SCX_OP(host_running, struct task_struct *p)
@@ -216,7 +224,6 @@ void SCX_OP(host_running, struct task_struct *p)
 	struct cpu_ctx *c = cpu_ctx(cpu);
 	__u64 now = scx_bpf_now(), first = 0;
 	struct queue_ctx *q;
-	struct vm_ctx *vm;
 	bool waits;
 
 	if (!t || !c)
@@ -235,6 +242,7 @@ void SCX_OP(host_running, struct task_struct *p)
 	}
 	COUNT(t, switches, 1);
 
+	t->pub.queue = 1 + (c->llc & 63);
 	c->vtime = t->pub.vtime;
 	c->share = t->share;
 	c->granted = 0;
@@ -252,9 +260,7 @@ void SCX_OP(host_running, struct task_struct *p)
 	q = queue_of(c->llc);
 	waits = first_of(c, cpu, &first);
 	q->vtime = entrain_queue_vtime(q->vtime, t->pub.vtime, waits, first);
-	vm = corun_skew_ns ? vm_of(t) : NULL;
-	if (vm)
-		__sync_fetch_and_add(&vm->running, 1);
+	together_begin(t, now);
 	perf_running(p, t, cpu, now);
 }
 
@@ -264,18 +270,16 @@ void SCX_OP(host_stopping, struct task_struct *p, bool runnable)
 	struct task_ctx *t = task_ctx(p);
 	struct cpu_ctx *c = cpu_ctx(cpu);
 	__u64 now = scx_bpf_now(), ran;
-	struct vm_ctx *vm;
 
 	if (!t || !c || !t->started)
 		return;
 	ran = entrain_sub(now, t->started);
 	t->started = 0;
+	t->told = 0;
 	t->pub.vtime += entrain_charge_share(ran, t->share);
 	COUNT(t, ran, ran);
 	perf_stopping(t, cpu, runnable, now);
-	vm = corun_skew_ns ? vm_of(t) : NULL;
-	if (vm)
-		__sync_fetch_and_add(&vm->running, -1);
+	together_end(t, now);
 	if (c->granted && !c->soon) {
 		struct entrain_extend_limits limits = extend_limits(t);
 

@@ -123,6 +123,37 @@ static __always_inline bool wakes_urgently(struct task_struct *p, struct task_ct
 	return page && entrain_urgent(READ_ONCE(page->guest.latency));
 }
 
+/* It was put in front of others, or stays longer than its slice: its page counts that, from its next state on. */
+static __always_inline void boosted(struct task_struct *p)
+{
+	struct entrain_vcpu *vcpu = entrain_vcpu_of(p);
+
+	if (vcpu)
+		__sync_fetch_and_add(&vcpu->boosts, 1);
+}
+
+/*
+ * A vCPU's page says whether its slice is extended. Only in ops.dispatch, for the one that ran there: the run-queue
+ * lock orders those who write its state. That it is over when it leaves its CPU is observe.bpf.c's to say.
+ */
+static __always_inline void tell_extended(struct task_struct *p, struct task_ctx *t, bool extended)
+{
+	struct entrain_pairing *pairing;
+	struct entrain_vcpu *vcpu;
+
+	if (t->told == extended)
+		return;
+	t->told = extended;
+	vcpu = entrain_vcpu_of(p);
+	if (!vcpu)
+		return;
+	vcpu->extended = extended;
+	vcpu->seq++;
+	pairing = entrain_pairing_of(p);
+	if (pairing)
+		entrain_put_state(vcpu, pairing);
+}
+
 /* Notes that a thread is a vCPU the first time that it is seen inside KVM_RUN. */
 static __always_inline void meet_vcpu(struct task_struct *p, struct task_ctx *t)
 {

@@ -36,6 +36,7 @@ struct sched_stats {
 	__u64 yields_lost;  /* honoured, but somebody else had taken the target meanwhile */
 	__u64 fronted;	    /* went to the front since it was preempted inside a section */
 	__u64 corun;	    /* chosen out of turn since a sibling ran */
+	__u64 corun_ns;	    /* on a CPU while a sibling was on another */
 	__u64 preempts;	    /* wake-ups that asked for a CPU that was taken */
 	__u64 spins;	    /* times that it gave up the CPU to a sibling */
 	__u64 urgent;	    /* wake-ups that its guest called latency-critical */
@@ -46,6 +47,8 @@ struct sched_public {
 	__u64 vtime;
 	__u32 vcpu; /* 1: a vCPU thread */
 	__s32 tgid;
+	__u32 queue; /* 1 + the queue (of an LLC) that it runs from or waits in; 0 = it sleeps */
+	__u32 pad;
 	struct sched_stats stats;
 };
 

@@ -29,6 +29,7 @@ static __always_inline __u64 extend_step(struct task_struct *p, struct task_ctx 
 	if (verdict == ENTRAIN_EXTEND_GRANTED) {
 		COUNT(t, extended, 1);
 		COUNT(t, extended_ns, step);
+		boosted(p);
 	} else {
 		COUNT(t, extend_no[verdict & 3], 1);
 	}
@@ -89,6 +90,7 @@ static __always_inline bool may_stay(struct task_struct *prev, struct task_ctx *
 	if (!step)
 		return false;
 	c->granted = now + step;
+	tell_extended(prev, t, true);
 	scx_bpf_task_set_slice(prev, step + EXTEND_GRACE_NS);
 	r = bpf_map_lookup_elem(&sched_rechecks, &cpu);
 	if (r)

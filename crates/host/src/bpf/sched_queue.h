@@ -52,6 +52,7 @@ static __always_inline void wait_begin(struct task_ctx *t, struct cpu_ctx *c, __
 {
 	t->cpu = cpu;
 	t->queued = 1;
+	t->pub.queue = 1 + (c->llc & 63);
 	__sync_fetch_and_add(&c->waiting, 1);
 	__sync_fetch_and_add(&queue_of(c->llc)->waiting, 1);
 }

@@ -93,15 +93,16 @@ struct task_ctx {
 	__u64 beat_at;
 	__u64 share_at; /* when `share` was worked out; 0 = never */
 	__u32 class_epoch;
-	__u32 cpu;     /* queued: whose queue */
-	__u32 queued;  /* 1: waits in a CPU's queue and is counted there */
-	__u32 level;   /* enum entrain_critical when it was last taken off a CPU */
-	__u32 front;   /* 1: preempted inside a section, goes first, once */
-	__u32 share;   /* what it was charged by last, 1/1024 of a weight */
-	__u32 yielded; /* 1: it gave up the CPU itself, so it has no claim to stay or to the front */
-	__u32 brief;   /* 1: it was put to the front to take an interrupt, and leaves soon */
-	__u32 heir;    /* 1: it goes on with the turn of the one who gave way to it */
-	__u32 pad;
+	__u32 cpu;	/* queued: whose queue */
+	__u32 queued;	/* 1: waits in a CPU's queue and is counted there */
+	__u32 level;	/* enum entrain_critical when it was last taken off a CPU */
+	__u32 front;	/* 1: preempted inside a section, goes first, once */
+	__u32 share;	/* what it was charged by last, 1/1024 of a weight */
+	__u32 yielded;	/* 1: it gave up the CPU itself, so it has no claim to stay or to the front */
+	__u32 brief;	/* 1: it was put to the front to take an interrupt, and leaves soon */
+	__u32 heir;	/* 1: it goes on with the turn of the one who gave way to it */
+	__u32 told;	/* 1: its page says that its slice is extended */
+	__u64 together; /* its VM's time together when it was put on a CPU */
 	struct task_perf perf;
 };
 
@@ -167,9 +168,11 @@ struct {
 
 /* One VM, by process id of its VMM. */
 struct vm_ctx {
-	__s32 vcpus;   /* threads known */
-	__s32 running; /* on a CPU now */
-	__u64 depends; /* when a vCPU last spun for a sibling */
+	__s32 vcpus;	   /* threads known */
+	__s32 running;	   /* on a CPU now */
+	__u64 together;	   /* time in which two or more of them were on a CPU, ns ... */
+	__u64 together_at; /* ... until then; goes on while `running` is above 1 */
+	__u64 depends;	   /* when a vCPU last spun for a sibling */
 };
 
 struct {

@@ -75,6 +75,7 @@ static __always_inline bool give_way(const struct spinner *s, struct task_struct
 	t->boosted = s->now;
 	put_next(s->c, to, owes && !entrain_critical_holds(t->level), s->now);
 	COUNT(s->ctx, spins, 1);
+	boosted(to);
 	return true;
 }
 

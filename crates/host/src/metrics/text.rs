@@ -1,6 +1,6 @@
 //! The status as metrics. Names and units follow Prometheus' conventions: base units, `_total` for what only grows.
 //!
-//! Cardinality: a VM has 4 series and each of its vCPUs 10. Names of VMs are the VMMs' choice, at most 40 characters
+//! Cardinality: a VM has 4 series and each of its vCPUs 10; in mode `schedule` 20 and 15. Names of VMs are the VMMs' choice, at most 40 characters
 //! (`vm::name`); the process number makes two VMs of one name two series. vCPUs beyond [`VCPUS`] are counted, not listed.
 
 use std::fmt;
@@ -15,7 +15,7 @@ use prometheus_client::registry::{Metric, Registry, Unit};
 use crate::figures::ScheduleStatus;
 use crate::status::{Status, VcpuStatus};
 
-/// vCPUs that are listed: 20,000 series at 10 each are what Prometheus takes from one target without remark.
+/// vCPUs that are listed: 20,000 to 30,000 series are what Prometheus takes from one target without remark.
 pub(super) const VCPUS: usize = 2000;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -37,6 +37,14 @@ struct Vcpu {
     vm: String,
     pid: i32,
     vcpu: u32,
+}
+
+/// As [`Reason`], of one VM.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct VmReason {
+    vm: String,
+    pid: i32,
+    reason: &'static str,
 }
 
 /// One label whose values this file lists.
@@ -100,6 +108,18 @@ const SCHEDULE_TIMES: [Figure<ScheduleStatus>; 3] = [
     ("sched_extension_repaid", "Time taken off later slices for it", |s| s.repaid_ns),
 ];
 
+/// What the host's scheduler has done for a VM, and for a vCPU.
+const ACCOUNT_COUNTS: [Figure<ScheduleStatus>; 2] = [
+    ("sched_extensions", "Slices extended", |s| s.extensions),
+    ("sched_yields", "Directed yields to it that were honoured", |s| s.yields_honoured),
+];
+
+const ACCOUNT_TIMES: [Figure<ScheduleStatus>; 3] = [
+    ("sched_extension", "Time by which slices were extended", |s| s.extended_ns),
+    ("sched_extension_repaid", "Time taken off later slices for it", |s| s.repaid_ns),
+    ("sched_corun", "vCPUs' time on a pCPU while a sibling was on another", |s| s.corun_ns),
+];
+
 /// A status in OpenMetrics' text format. `counted`: the kernel counts the run time of BPF programs.
 pub(super) fn openmetrics(status: &Status, counted: bool) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("entrain");
@@ -151,6 +171,44 @@ fn vms(registry: &mut Registry, status: &Status) {
     gauges(registry, "vm_paired_vcpus", "vCPUs of the VM that are paired", None, paired);
     let entitled = each(|vm| f64::from(vm.entitlement) / 1024.0);
     gauges(registry, "vm_entitlement_pcpus", "CPU time that the VM can have now", None, entitled);
+    if status.schedule.is_some() {
+        vm_accounts(registry, status);
+    }
+}
+
+fn vm_accounts(registry: &mut Registry, status: &Status) {
+    let all =
+        || status.vms.iter().filter_map(|vm| Some((Vm { vm: vm.name.clone(), pid: vm.pid }, vm.schedule.as_ref()?)));
+    accounts(registry, "vm", all);
+    let lag = "The error of fairness: CPU time at weight 100 that the VM's runnable vCPUs are owed (negative: owe)";
+    let behind = all().map(|(labels, figures)| (labels, figures.lag_ns as f64 / 1e9));
+    gauges(registry, "vm_sched_lag", lag, Some(Unit::Seconds), behind);
+    let by = |reasons: fn(&ScheduleStatus) -> Vec<(&'static str, u64)>| {
+        all().flat_map(move |(labels, figures)| {
+            reasons(figures)
+                .into_iter()
+                .map(move |(reason, count)| (VmReason { vm: labels.vm.clone(), pid: labels.pid, reason }, count as f64))
+        })
+    };
+    counters(registry, "vm_sched_extensions_refused", "Slices not extended", None, by(extensions_refused));
+    let help = "Directed yields to the VM's vCPUs that came to nothing";
+    counters(registry, "vm_sched_yields_refused", help, None, by(yields_refused));
+}
+
+/// The same of each VM and of each vCPU.
+fn accounts<'a, L: Labels, I: Iterator<Item = (L, &'a ScheduleStatus)>>(
+    registry: &mut Registry,
+    of: &str,
+    all: impl Fn() -> I,
+) {
+    for (name, help, value) in ACCOUNT_COUNTS {
+        let values = all().map(|(labels, figures)| (labels, value(figures) as f64));
+        counters(registry, &format!("{of}_{name}"), help, None, values);
+    }
+    for (name, help, value) in ACCOUNT_TIMES {
+        let values = all().map(|(labels, figures)| (labels, seconds(value(figures))));
+        counters(registry, &format!("{of}_{name}"), help, Some(Unit::Seconds), values);
+    }
 }
 
 fn vcpus(registry: &mut Registry, status: &Status) {
@@ -167,6 +225,10 @@ fn vcpus(registry: &mut Registry, status: &Status) {
     }
     for (name, help, value) in VCPU_COUNTS {
         counters(registry, name, help, None, all().map(|(labels, vcpu)| (labels, value(vcpu) as f64)));
+    }
+    if status.schedule.is_some() {
+        let scheduled = || all().filter_map(|(labels, vcpu)| Some((labels, vcpu.schedule.as_ref()?)));
+        accounts(registry, "vcpu", scheduled);
     }
     let help = "Utilisation that the guest's kernel has for the vCPU, of paired vCPUs";
     let paired = all().filter(|(_, vcpu)| vcpu.paired);
@@ -186,17 +248,24 @@ fn schedule(registry: &mut Registry, figures: &ScheduleStatus) {
     for (name, help, value) in SCHEDULE_TIMES {
         counter(registry, name, help, Some(Unit::Seconds), seconds(value(figures)));
     }
-    let refused = [
+    let by = |all: Vec<(&'static str, u64)>| all.into_iter().map(|(reason, count)| (Reason { reason }, count as f64));
+    let refused = by(extensions_refused(figures));
+    counters(registry, "sched_extensions_refused", "Slices not extended", None, refused);
+    counter(registry, "sched_yields", "Directed yields that were honoured", None, figures.yields_honoured as f64);
+    let refused = by(yields_refused(figures));
+    counters(registry, "sched_yields_refused", "Directed yields that came to nothing", None, refused);
+}
+
+fn extensions_refused(figures: &ScheduleStatus) -> Vec<(&'static str, u64)> {
+    vec![
         ("not_critical", figures.refused_not_critical),
         ("event_spent", figures.refused_event_spent),
         ("budget_spent", figures.refused_budget_spent),
-    ];
-    let by = |all: &[(&'static str, u64)]| -> Vec<(Reason, f64)> {
-        all.iter().map(|&(reason, count)| (Reason { reason }, count as f64)).collect()
-    };
-    counters(registry, "sched_extensions_refused", "Slices not extended", None, by(&refused));
-    counter(registry, "sched_yields", "Directed yields that were honoured", None, figures.yields_honoured as f64);
-    let refused = [
+    ]
+}
+
+fn yields_refused(figures: &ScheduleStatus) -> Vec<(&'static str, u64)> {
+    vec![
         ("not_waiting", figures.yields_not_waiting),
         ("holds_nothing", figures.yields_holds_nothing),
         ("just_boosted", figures.yields_just_boosted),
@@ -204,8 +273,7 @@ fn schedule(registry: &mut Registry, figures: &ScheduleStatus) {
         ("unfair", figures.yields_unfair),
         ("not_allowed", figures.yields_not_allowed),
         ("lost", figures.yields_lost),
-    ];
-    counters(registry, "sched_yields_refused", "Directed yields that came to nothing", None, by(&refused));
+    ]
 }
 
 fn programs(registry: &mut Registry, status: &Status) {
@@ -327,6 +395,7 @@ mod tests {
             util: 512,
             clamp: None,
             runnable: 1,
+            schedule: None,
         }
     }
 
@@ -339,6 +408,7 @@ mod tests {
             class: Some("critical".into()),
             scans: 0,
             scanned_pages: 0,
+            schedule: None,
             vcpus: (0..vcpus).map(vcpu).collect(),
         }
     }
@@ -347,7 +417,10 @@ mod tests {
     fn names_units_and_values() {
         let programs = vec![ProgramStatus { name: "tick".into(), runs: 4, run_ns: 2_000_000, missed: 0 }];
         let schedule = Some(ScheduleStatus { extensions: 3, yields_foreign: 2, ..Default::default() });
-        let status = Status { vms: vec![vm("we\"b\n", 7, 1)], programs, schedule, ..empty() };
+        let mut one = vm("we\"b\n", 7, 1);
+        one.schedule = Some(ScheduleStatus { yields_unfair: 4, lag_ns: -500_000_000, ..Default::default() });
+        one.vcpus[0].schedule = Some(ScheduleStatus { corun_ns: 250_000_000, ..Default::default() });
+        let status = Status { vms: vec![one], programs, schedule, ..empty() };
         let text = openmetrics(&status, true).expect("encodes");
         for line in [
             r#"entrain_vcpu_ready_seconds_total{vm="we\"b\n",pid="7",vcpu="0"} 1.5"#,
@@ -357,6 +430,9 @@ mod tests {
             r#"entrain_vm_info{vm="we\"b\n",pid="7",pairing="paired",class="critical"} 1.0"#,
             r#"entrain_bpf_program_run_seconds_total{program="tick"} 0.002"#,
             r#"entrain_sched_yields_refused_total{reason="foreign"} 2.0"#,
+            r#"entrain_vm_sched_lag_seconds{vm="we\"b\n",pid="7"} -0.5"#,
+            r#"entrain_vm_sched_yields_refused_total{vm="we\"b\n",pid="7",reason="unfair"} 4.0"#,
+            r#"entrain_vcpu_sched_corun_seconds_total{vm="we\"b\n",pid="7",vcpu="0"} 0.25"#,
             "entrain_sched_extensions_total 3.0",
             "entrain_vms 1.0",
             "# UNIT entrain_vcpu_ready_seconds seconds",
@@ -364,7 +440,7 @@ mod tests {
             assert!(text.lines().any(|one| one == line), "{line} in\n{text}");
         }
         let observing = openmetrics(&Status { schedule: None, ..status }, false).expect("encodes");
-        assert!(!observing.contains("entrain_sched") && !observing.contains("entrain_bpf"));
+        assert!(!observing.contains("sched_") && !observing.contains("entrain_bpf"));
     }
 
     #[test]

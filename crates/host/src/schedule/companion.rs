@@ -43,10 +43,15 @@ impl Companion for Schedule {
         true
     }
 
-    fn figures(&self) -> Figures {
-        let schedule = Some(self.scheduler.total().into());
-        let programs = figures::programs(self.scheduler.object());
-        Figures { schedule, programs, levels: self.scheduler.levels(), ..Figures::default() }
+    fn figures(&self, fleet: &Fleet) -> Figures {
+        let vcpus = fleet.vms.values().flat_map(|vm| vm.vcpus.values());
+        Figures {
+            schedule: Some(self.scheduler.total().into()),
+            accounts: vcpus.filter_map(|vcpu| Some((vcpu.tid, self.scheduler.account(vcpu.tid)?))).collect(),
+            programs: figures::programs(self.scheduler.object()),
+            levels: self.scheduler.levels(),
+            ..Figures::default()
+        }
     }
 
     fn fine(&mut self, fleet: &Fleet) -> Result<Option<Duration>, HostError> {

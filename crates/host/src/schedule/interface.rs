@@ -32,6 +32,8 @@ pub struct Stats {
     pub fronted: u64,
     /// Chosen out of turn since a sibling ran.
     pub corun: u64,
+    /// On a CPU while a sibling was on another.
+    pub corun_ns: u64,
     /// Wake-ups that asked for a CPU that was taken.
     pub preempts: u64,
     /// Times that it gave up the CPU to a sibling.
@@ -43,13 +45,17 @@ pub struct Stats {
 /// What the scheduler keeps of a task.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 #[repr(C)]
-pub struct Public {
+pub(super) struct Public {
     /// Its clock, ns of virtual time.
     pub vtime: u64,
     /// 1 for a vCPU thread.
     pub vcpu: u32,
     /// Of the VMM; 0 while it is not known to be a vCPU.
     pub tgid: i32,
+    /// 1 + the queue that it runs from or waits in; 0 while it sleeps.
+    pub queue: u32,
+    /// For the alignment of what follows.
+    pub pad: u32,
     /// Since the scheduler was loaded.
     pub stats: Stats,
 }
@@ -83,14 +89,16 @@ impl Stats {
 
 impl Public {
     /// Reads a value as the kernel copied it out; `None` if it is shorter than expected.
-    pub fn from_bytes(bytes: &[u8]) -> Option<Public> {
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Public> {
         let word = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-        let ids = word(8)?.to_ne_bytes();
+        let (ids, queue) = (word(8)?.to_ne_bytes(), word(16)?.to_ne_bytes());
         Some(Public {
             vtime: word(0)?,
             vcpu: u32::from_ne_bytes(ids[..4].try_into().ok()?),
             tgid: i32::from_ne_bytes(ids[4..].try_into().ok()?),
-            stats: Stats::from_bytes(bytes.get(16..)?)?,
+            queue: u32::from_ne_bytes(queue[..4].try_into().ok()?),
+            pad: 0,
+            stats: Stats::from_bytes(bytes.get(24..)?)?,
         })
     }
 }
@@ -108,13 +116,13 @@ mod tests {
     #[test]
     fn values_are_read_in_order() {
         let mut bytes = Vec::new();
-        for n in 0..(2 + WORDS as u64) {
+        for n in 0..(3 + WORDS as u64) {
             bytes.extend_from_slice(&(n + 1).to_ne_bytes());
         }
         let public = Public::from_bytes(&bytes).expect("long enough");
-        assert_eq!((public.vtime, public.vcpu, public.tgid), (1, 2, 0));
-        assert_eq!(public.stats.switches, 3);
-        assert_eq!(public.stats.urgent, 2 + WORDS as u64);
+        assert_eq!((public.vtime, public.vcpu, public.tgid, public.queue), (1, 2, 0, 3));
+        assert_eq!(public.stats.switches, 4);
+        assert_eq!(public.stats.urgent, 3 + WORDS as u64);
         assert_eq!(Public::from_bytes(&bytes[..bytes.len() - 1]), None);
         let mut sum = public.stats;
         sum.add(&public.stats);

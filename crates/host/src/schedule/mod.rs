@@ -17,19 +17,20 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use entrain_bpf::Features;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject};
 
 pub use complexity::Complexity;
-pub use interface::{Public, Stats};
+pub use interface::Stats;
 pub use perf::Perf;
 pub use topology::Topology;
 pub use tunables::NAMES as TUNABLES;
 
-use crate::figures::LevelStatus;
+use crate::figures::{Account, LevelStatus};
+use interface::Public;
 
 #[allow(missing_docs, clippy::all, unreachable_pub, clippy::undocumented_unsafe_blocks)]
 mod bpf {
@@ -222,11 +223,16 @@ impl Scheduler {
         sum
     }
 
-    /// One thread's account; `None` when it has ended.
-    pub fn task(&self, tid: i32) -> Option<Public> {
+    /// One vCPU's account, by its thread; `None` when that has ended.
+    pub(crate) fn account(&self, tid: i32) -> Option<Account> {
         let pidfd = thread_fd(tid)?;
         let value = self.skel.maps.sched_tasks.lookup(&pidfd.as_raw_fd().to_ne_bytes(), MapFlags::ANY).ok()??;
-        Public::from_bytes(&value)
+        let public = Public::from_bytes(&value)?;
+        let queues = self.skel.maps.bss_data.as_deref().map(|bss| &bss.queues);
+        let queue = queues.and_then(|queues| queues.get(usize::try_from(public.queue).ok()?.checked_sub(1)?));
+        // Clocks go round: their difference as a signed number is right within 292 years.
+        let lag_ns = queue.map_or(0, |queue| queue.vtime.wrapping_sub(public.vtime).cast_signed());
+        Some(Account { stats: public.stats, lag_ns })
     }
 
     /// What each CPU is asked to run at; empty where nothing is asked.
@@ -323,11 +329,4 @@ fn thread_fd(tid: i32) -> Option<OwnedFd> {
 fn text(bytes: &[i8]) -> String {
     let bytes: Vec<u8> = bytes.iter().take_while(|byte| **byte != 0).map(|byte| *byte as u8).collect();
     String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// The threads of a process that look like a vCPU to the scheduler, with their accounts.
-pub fn vcpus(scheduler: &Scheduler, proc: &Path, tgid: i32) -> Vec<(i32, Public)> {
-    let Ok(tasks) = std::fs::read_dir(proc.join(format!("{tgid}/task"))) else { return Vec::new() };
-    let tids = tasks.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    tids.filter_map(|tid| Some((tid, scheduler.task(tid)?))).filter(|(_, public)| public.vcpu == 1).collect()
 }

@@ -10,6 +10,7 @@ use ratatui::widgets::{Paragraph, Sparkline};
 
 use super::history::History;
 use super::rows::Row;
+use crate::figures::ScheduleStatus;
 use crate::status::{Status, VcpuStatus, VmStatus, WaitCause};
 
 /// Who had the pCPU that the vCPU waited for, over one interval.
@@ -80,8 +81,9 @@ pub(super) fn draw(
     (before, now): (&Status, &Status),
     history: &History,
 ) {
+    let about = about(vm, vcpu, row, before, now);
     let layout = Layout::vertical([
-        Constraint::Length(3),
+        Constraint::Length(about.len() as u16),
         Constraint::Length(2),
         Constraint::Length(2),
         Constraint::Length(1),
@@ -89,7 +91,7 @@ pub(super) fn draw(
         Constraint::Min(0),
     ]);
     let [facts, run, ready, scale, head, body] = layout.areas(area);
-    frame.render_widget(Paragraph::new(Text::from(about(vm, vcpu, row, now))), facts);
+    frame.render_widget(Paragraph::new(Text::from(about)), facts);
     let label = 12;
     let width = usize::from(area.width.saturating_sub(label));
     let halves = [Constraint::Length(label), Constraint::Min(0)];
@@ -116,7 +118,7 @@ pub(super) fn draw(
     frame.render_widget(Paragraph::new(Text::from(lines)), body);
 }
 
-fn about(vm: &VmStatus, vcpu: &VcpuStatus, row: &Row, now: &Status) -> Vec<Line<'static>> {
+fn about(vm: &VmStatus, vcpu: &VcpuStatus, row: &Row, before: &Status, now: &Status) -> Vec<Line<'static>> {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let for_ms = now.now_ns.saturating_sub(vcpu.since_ns) as f64 / 1e6;
     let critical = row.critical.map_or("unknown (no agent)".to_owned(), |rate| format!("{rate:.0}/s"));
@@ -125,13 +127,57 @@ fn about(vm: &VmStatus, vcpu: &VcpuStatus, row: &Row, now: &Status) -> Vec<Line<
     } else {
         String::new()
     };
-    vec![
+    let mut lines = vec![
         Line::from(vec![
             Span::styled(format!("{} vCPU {}", vm.name, vcpu.id), bold),
             Span::raw(format!("  thread {}, {}", vcpu.tid, row.link)),
         ]),
         Line::from(format!("{} for {for_ms:.1} ms, pCPU {}{spun}", vcpu.state, vcpu.pcpu)),
         Line::from(format!("switched out while runnable {:.0}/s, in critical sections {critical}", row.preemptions)),
+    ];
+    let seconds = now.now_ns.saturating_sub(before.now_ns) as f64 / 1e9;
+    let old = before.vms.iter().find(|one| one.pid == vm.pid);
+    let old_vcpu = old.and_then(|old| old.vcpus.iter().find(|one| one.tid == vcpu.tid));
+    for (of, was, is) in [
+        ("this vCPU", old_vcpu.and_then(|old| old.schedule), vcpu.schedule),
+        ("whole VM", old.and_then(|old| old.schedule), vm.schedule),
+    ] {
+        if let (Some(was), Some(is)) = (was, is) {
+            lines.extend(account(of, &was, &is, seconds).map(Line::from));
+        }
+    }
+    lines
+}
+
+/// What the host's scheduler has done in `seconds`, in lines of at most 79 characters.
+fn account(of: &str, was: &ScheduleStatus, is: &ScheduleStatus, seconds: f64) -> [String; 3] {
+    let rate = |value: fn(&ScheduleStatus) -> u64| {
+        if seconds > 0.0 { value(is).saturating_sub(value(was)) as f64 / seconds } else { 0.0 }
+    };
+    let ms = |value: fn(&ScheduleStatus) -> u64| rate(value) / 1e6;
+    let refused = rate(|s| s.refused_not_critical + s.refused_event_spent + s.refused_budget_spent);
+    [
+        format!(
+            "{of:<9} slices extended {:.0}/s ({:.1} ms/s, {:.1} repaid), refused {refused:.0}/s",
+            rate(|s| s.extensions),
+            ms(|s| s.extended_ns),
+            ms(|s| s.repaid_ns),
+        ),
+        format!(
+            "{:<9} yields to it {:.0}/s, not: asleep {:.0}, free {:.0}, again {:.0}, ahead {:.0}",
+            "",
+            rate(|s| s.yields_honoured),
+            rate(|s| s.yields_not_waiting),
+            rate(|s| s.yields_holds_nothing),
+            rate(|s| s.yields_just_boosted),
+            rate(|s| s.yields_unfair),
+        ),
+        format!(
+            "{:<9} beside a sibling {:.0} % of the time, lag {:+.1} ms",
+            "",
+            rate(|s| s.corun_ns) / 1e7,
+            is.lag_ns as f64 / 1e6,
+        ),
     ]
 }
 
@@ -148,6 +194,24 @@ mod tests {
     use super::*;
     use crate::status::WaitStatus;
     use crate::top::rows::tests::status;
+
+    #[test]
+    fn an_account_is_of_the_interval_and_fits() {
+        let most = 9_999_999;
+        let was = ScheduleStatus { extensions: 10, corun_ns: 0, ..Default::default() };
+        let is = ScheduleStatus {
+            extensions: 30,
+            extended_ns: 2_000_000,
+            corun_ns: 1_000_000_000,
+            lag_ns: -1_500_000,
+            ..Default::default()
+        };
+        let [first, _, last] = account("this vCPU", &was, &is, 2.0);
+        assert_eq!(first, "this vCPU slices extended 10/s (1.0 ms/s, 0.0 repaid), refused 0/s");
+        assert_eq!(last.trim(), "beside a sibling 50 % of the time, lag -1.5 ms");
+        let busy = ScheduleStatus { yields_honoured: most / 100, yields_not_waiting: most / 1000, ..is };
+        assert!(account("whole VM", &was, &busy, 1.0).iter().all(|line| line.chars().count() <= 79));
+    }
 
     #[test]
     fn culprits_are_those_of_the_interval() {

@@ -163,6 +163,7 @@ pub(super) mod tests {
             util: 0,
             clamp: None,
             runnable: 0,
+            schedule: None,
         };
         let vms = figures.iter().enumerate().map(|(n, (name, vcpus))| VmStatus {
             name: (*name).to_owned(),
@@ -172,6 +173,7 @@ pub(super) mod tests {
             class: None,
             scans: 0,
             scanned_pages: 0,
+            schedule: None,
             vcpus: vcpus.iter().enumerate().map(|(id, f)| vcpu(id, 1000 * n + id, f)).collect(),
         });
         Status { now_ns, uptime_ns: now_ns, vms: vms.collect(), ..crate::status::tests::empty() }

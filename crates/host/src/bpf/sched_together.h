@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * How long vCPUs of one VM are on CPUs at the same time. CPUs count without a lock: where two of them begin or end at
+ * once, the time between the two is counted twice or not at all, which is less than a microsecond.
+ */
+#ifndef ENTRAIN_SCHED_TOGETHER_H
+#define ENTRAIN_SCHED_TOGETHER_H
+
+#include "sched_guest.h"
+
+static __always_inline __u64 together(const struct vm_ctx *vm, __u64 now)
+{
+	return vm->together + (vm->running > 1 ? entrain_sub(now, vm->together_at) : 0);
+}
+
+/* A vCPU begins to run. */
+static __always_inline void together_begin(struct task_ctx *t, __u64 now)
+{
+	struct vm_ctx *vm = vm_of(t);
+
+	if (!vm)
+		return;
+	if (vm->running <= 1)
+		vm->together_at = now;
+	__sync_fetch_and_add(&vm->running, 1);
+	t->together = together(vm, now);
+}
+
+/* It ends. */
+static __always_inline void together_end(struct task_ctx *t, __u64 now)
+{
+	struct vm_ctx *vm = vm_of(t);
+
+	if (!vm)
+		return;
+	COUNT(t, corun_ns, entrain_sub(together(vm, now), t->together));
+	if (__sync_fetch_and_add(&vm->running, -1) == 2) {
+		__sync_fetch_and_add(&vm->together, entrain_sub(now, vm->together_at));
+		vm->together_at = now;
+	}
+}
+
+#endif /* ENTRAIN_SCHED_TOGETHER_H */
