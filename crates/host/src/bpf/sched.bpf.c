@@ -180,7 +180,7 @@ void SCX_OP(host_tick, struct task_struct *p)
 	__u64 now, first;
 
 	perf_tick(p);
-	if (!c || !c->started || c->granted || c->waiting <= 0)
+	if (!c || !c->started || is_excused(c) || c->waiting <= 0)
 		return;
 	now = scx_bpf_now();
 	if (entrain_sub(now, c->turn) + TICK_EARLY_NS < slice_for(c)) {
@@ -250,10 +250,9 @@ void SCX_OP(host_running, struct task_struct *p)
 	c->soon = 0;
 	c->tgid = t->pub.vcpu ? t->pub.tgid : 0;
 	c->started = now;
-	if (t->brief) {
-		t->brief = 0;
-		leave_soon(c, cpu, now);
-	}
+	if (t->brief)
+		leave_soon(c, t->brief, cpu, now);
+	t->brief = 0;
 	if (!t->heir)
 		c->turn = now;
 	t->heir = 0;

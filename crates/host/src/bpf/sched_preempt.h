@@ -36,6 +36,26 @@ static __always_inline __u64 extend_step(struct task_struct *p, struct task_ctx 
 	return step;
 }
 
+/*
+ * Whether one that was put to the front since it holds something still does; if not, it gives the CPU back. Left alone
+ * it would queue for the same lock again and spin there, behind siblings that are not on a CPU: from then on each
+ * handover of the lock is a switch of vCPUs (100 times fewer than otherwise), and nothing ends that but chance.
+ */
+static __always_inline void section_left(struct task_struct *p, struct task_ctx *t, struct cpu_ctx *c, __u32 cpu,
+					 struct entry_timer *r)
+{
+	if (entrain_critical_holds(channel_critical(p, entrain_kvm_vcpu_of(p)))) {
+		/* Each look is an exit, in its own time: as of an extension. */
+		bpf_timer_start(&r->timer, lend_ns, BPF_F_TIMER_CPU_PIN);
+		return;
+	}
+	c->granted = 0;
+	if (c->waiting <= 0)
+		return;
+	t->yielded = 1;
+	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+}
+
 static int recheck(void *map, __u32 *key, struct entry_timer *r)
 {
 	__u32 cpu = *key;
@@ -52,6 +72,11 @@ static int recheck(void *map, __u32 *key, struct entry_timer *r)
 	/* The section may have ended with the vCPU's stay, and another task's extension begun since: then it is not
 	 * ours. */
 	if (!t || !t->started) {
+		bpf_rcu_read_unlock();
+		return 0;
+	}
+	if (c->soon == CAME_FOR_SECTION) {
+		section_left(p, t, c, cpu, r);
 		bpf_rcu_read_unlock();
 		return 0;
 	}
@@ -90,6 +115,7 @@ static __always_inline bool may_stay(struct task_struct *prev, struct task_ctx *
 	if (!step)
 		return false;
 	c->granted = now + step;
+	c->soon = 0;
 	tell_extended(prev, t, true);
 	scx_bpf_task_set_slice(prev, step + EXTEND_GRACE_NS);
 	r = bpf_map_lookup_elem(&sched_rechecks, &cpu);
@@ -99,15 +125,16 @@ static __always_inline bool may_stay(struct task_struct *prev, struct task_ctx *
 }
 
 /* A vCPU that came to take an interrupt begins to run: the timer looks whether it is done, as after an extension. */
-static __always_inline void leave_soon(struct cpu_ctx *c, __u32 cpu, __u64 now)
+static __always_inline void leave_soon(struct cpu_ctx *c, __u32 why, __u32 cpu, __u64 now)
 {
 	struct entry_timer *r = bpf_map_lookup_elem(&sched_rechecks, &cpu);
+	__u64 after = why == CAME_FOR_SECTION ? lend_ns : answer_ns;
 
 	if (!r)
 		return;
-	c->soon = 1;
-	c->granted = now + answer_ns;
-	bpf_timer_start(&r->timer, answer_ns, BPF_F_TIMER_CPU_PIN);
+	c->soon = why;
+	c->granted = now + after;
+	bpf_timer_start(&r->timer, after, BPF_F_TIMER_CPU_PIN);
 }
 
 /* What wants a CPU. */
@@ -164,8 +191,7 @@ static __always_inline __s32 victim_for(struct task_struct *p, const struct want
 		if (cpu >= nr_cpus)
 			cpu -= nr_cpus;
 		c = cpu_ctx(cpu);
-		/* One that stays by an extension has been asked already. */
-		if (!c || !c->started || c->granted || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+		if (!c || !c->started || is_excused(c) || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 			continue;
 		running = running_vtime(c, now);
 		if (!takes_cpu(w, running, c, now))

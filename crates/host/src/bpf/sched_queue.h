@@ -91,7 +91,7 @@ static __always_inline bool take_task(struct task_struct *p, struct task_ctx *t,
 }
 
 /* This CPU takes the task next, whoever is first in its queue; a brief one leaves soon. */
-static __always_inline void put_next(struct cpu_ctx *c, struct task_struct *p, bool brief, __u64 now)
+static __always_inline void put_next(struct cpu_ctx *c, struct task_struct *p, __u32 brief, __u64 now)
 {
 	c->next = p->scx.tid;
 	c->next_brief = brief;

@@ -47,6 +47,12 @@ const volatile __u64 yield_again_ns = 1 * ENTRAIN_MSEC;
 const volatile __u64 yield_ahead_ns = 16 * ENTRAIN_MSEC;
 /* A vCPU that was put to the front to take an interrupt has so long for it; 0 = they are not put to the front. */
 const volatile __u64 answer_ns = 300 * ENTRAIN_USEC;
+/*
+ * A vCPU that was put to the front since it holds something is looked at after so long, and leaves when it holds
+ * nothing any more: sooner costs exits, later lets it queue for the lock again, behind siblings that are not on a CPU.
+ * 0 = it has the rest of the turn.
+ */
+const volatile __u64 lend_ns = 150 * ENTRAIN_USEC;
 /* Virtual time that a task of another CPU must be behind to be taken from its queue: less is fairer from moment to
  * moment, more keeps vCPUs where their caches, TLB and timers are. */
 const volatile __u64 migrate_ns = 6 * ENTRAIN_MSEC;
@@ -63,6 +69,10 @@ const volatile bool use_follow = true;
 /* Set by the loader from the host's topology. */
 const volatile __u32 nr_cpus = 1;
 const volatile __u32 nr_llcs = 1;
+
+/* Why a vCPU was put to the front for a short stay only. */
+#define CAME_FOR_INTERRUPT 1
+#define CAME_FOR_SECTION   2
 
 #define CLOCK_MONOTONIC 1
 #define ENOMEM		12
@@ -99,7 +109,7 @@ struct task_ctx {
 	__u32 front;	/* 1: preempted inside a section, goes first, once */
 	__u32 share;	/* what it was charged by last, 1/1024 of a weight */
 	__u32 yielded;	/* 1: it gave up the CPU itself, so it has no claim to stay or to the front */
-	__u32 brief;	/* 1: it was put to the front to take an interrupt, and leaves soon */
+	__u32 brief;	/* CAME_FOR_*: why it was put to the front, and leaves soon */
 	__u32 heir;	/* 1: it goes on with the turn of the one who gave way to it */
 	__u32 told;	/* 1: its page says that its slice is extended */
 	__u64 together; /* its VM's time together when it was put on a CPU */
@@ -120,15 +130,15 @@ struct cpu_ctx {
 	__u64 turn;	  /* when it last went to somebody by his clock */
 	__u64 next;	  /* scx tid of the task that a directed yield put to the front; 0 = none */
 	__u64 next_until; /* when that is forgotten */
-	__u64 granted;	  /* end of the granted extension; 0 = none */
-	__u32 next_brief; /* 1: that one leaves soon */
+	__u64 granted;	  /* end of the granted extension or short stay; 0 = none */
+	__u32 next_brief; /* CAME_FOR_*: why that one leaves soon */
 	__u32 share;
 	__s32 tgid; /* of the running vCPU, 0 = not a vCPU */
 	__u32 llc;
 	__u32 leave;   /* 1: the extension is over, do not ask again */
 	__s32 waiting; /* tasks in its queue */
 	__u32 probe;   /* the other CPU whose queue was looked at last */
-	__u32 soon;    /* 1: the task that runs came to take an interrupt */
+	__u32 soon;    /* CAME_FOR_*: why the task that runs was let in for a short stay; 0 = was not */
 	__u64 pad[6];
 };
 
@@ -237,6 +247,15 @@ static __always_inline struct sched_stats *total(void)
 		if (___sum)                                                                                            \
 			___sum->field += (n);                                                                          \
 	} while (0)
+
+/*
+ * Whether the task that runs stays by an extension or to take an interrupt: it has been asked already. One that was let
+ * in since it holds something has no such claim on others, only on the turn of the sibling that gave way to it.
+ */
+static __always_inline bool is_excused(const struct cpu_ctx *c)
+{
+	return c->granted && c->soon != CAME_FOR_SECTION;
+}
 
 /* The clock of the task that runs on a CPU, charged up to now. */
 static __always_inline __u64 running_vtime(const struct cpu_ctx *c, __u64 now)

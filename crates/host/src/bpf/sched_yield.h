@@ -73,7 +73,9 @@ static __always_inline bool give_way(const struct spinner *s, struct task_struct
 	if (verdict != ENTRAIN_YIELD_HONOURED)
 		return false;
 	t->boosted = s->now;
-	put_next(s->c, to, owes && !entrain_critical_holds(t->level), s->now);
+	put_next(s->c, to,
+		 entrain_critical_holds(t->level) ? (lend_ns ? CAME_FOR_SECTION : 0) : (owes ? CAME_FOR_INTERRUPT : 0),
+		 s->now);
 	COUNT(s->ctx, spins, 1);
 	boosted(to);
 	return true;

@@ -54,6 +54,7 @@ tunables! {
     yield_again_ns: u64,
     yield_ahead_ns: u64,
     answer_ns: u64,
+    lend_ns: u64,
     migrate_ns: u64,
     corun_skew_ns: u64,
     corun_memory_ns: u64,
