@@ -179,6 +179,16 @@ extern struct cgroup *bpf_cgroup_from_id(__u64 cgid) __ksym;
 extern void bpf_cgroup_release(struct cgroup *cgrp) __ksym;
 extern bool bpf_cpumask_test_cpu(__u32 cpu, const struct cpumask *cpumask) __ksym;
 
+/*
+ * Whether a task may not leave its CPU for a moment. On kernels with CONFIG_PREEMPT_RCU each BPF program forbids it to
+ * the task in which it runs, so that the current one always looks so; the kernel itself keeps those that really are
+ * from ops.enqueue.
+ */
+static inline bool scx_migration_disabled(struct task_struct *p)
+{
+	return p->migration_disabled > 1 || (p->migration_disabled && bpf_get_current_task_btf() != p);
+}
+
 /* BPF_PROG as a struct_ops program: SCX_OP(name, args…); SCX_OP_SLEEPABLE where the operation may block. */
 #define SCX_OP(name, args...)		SEC("struct_ops/" #name) BPF_PROG(name, ##args)
 #define SCX_OP_SLEEPABLE(name, args...) SEC("struct_ops.s/" #name) BPF_PROG(name, ##args)

@@ -25,6 +25,10 @@ pub struct Features {
     pub task_uptr: bool,
     /// Schedulers in BPF (CONFIG_SCHED_CLASS_EXT, since 6.12).
     pub sched_ext: bool,
+    /// sched_ext has what the guest's scheduler calls (since 6.19).
+    pub schedules_guest: bool,
+    /// sched_ext has what the host's scheduler calls (7.3 has it).
+    pub schedules_host: bool,
     /// KVM is loaded or built in, with type information.
     pub kvm: bool,
     /// KVM's tracepoint of hypercalls: the doorbell of x86.
@@ -38,6 +42,11 @@ pub struct Features {
     /// All capabilities that the daemon needs are effective: SYS_ADMIN, SYS_PTRACE, BPF, PERFMON.
     pub capable: bool,
 }
+
+/// Functions of sched_ext without which the guest's scheduler does not load.
+const GUEST_CALLS: [&str; 2] = ["scx_bpf_dsq_peek", "scx_bpf_task_set_slice"];
+/// Those that the host's needs, too.
+const HOST_CALLS: [&str; 2] = ["scx_bpf_tid_to_task", "scx_bpf_cpu_curr"];
 
 /// Bits of capabilities(7).
 const CAPABILITIES: [u32; 4] =
@@ -57,6 +66,8 @@ impl Features {
             btf: names.is_some(),
             task_uptr: has("BPF_UPTR"),
             sched_ext: has("sched_ext_ops"),
+            schedules_guest: GUEST_CALLS.iter().all(|name| has(name)),
+            schedules_host: GUEST_CALLS.iter().chain(&HOST_CALLS).all(|name| has(name)),
             kvm: has("nr_memslots_dirty_logging") || has("created_vcpus"),
             kvm_hypercall: has("btf_trace_kvm_hypercall"),
             kvm_wfx: has("btf_trace_kvm_wfx_arm64"),

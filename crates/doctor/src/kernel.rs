@@ -75,23 +75,28 @@ fn lockdown(features: &Features) -> Finding {
 
 fn sched_ext(features: &Features, guest: bool) -> Finding {
     const FOR: &str = "--mode schedule; all other modes do without";
-    if features.sched_ext {
+    if if guest { features.schedules_guest } else { features.schedules_host } {
         return Finding::ok("kernel.sched-ext", FOR, "schedulers in BPF");
     }
+    let found = if features.sched_ext {
+        "the kernel's sched_ext is too old for Entrain's scheduler"
+    } else {
+        "the kernel has no sched_ext"
+    };
     if guest {
         // A guest takes part without it, and can give up vCPUs by other means.
         return Finding::warn(
             "kernel.sched-ext",
             FOR,
-            "the kernel has no sched_ext",
-            "nothing for --mode register; instead of --mode schedule: --mode vcpud, or Linux 6.12 or newer",
+            found,
+            "nothing for --mode register; instead of --mode schedule: --mode vcpud, or Linux 6.19 or newer",
         );
     }
     Finding::missing(
         "kernel.sched-ext",
         FOR,
-        "the kernel has no sched_ext",
-        "boot Linux 6.12 or newer built with CONFIG_SCHED_CLASS_EXT=y, or leave --mode schedule alone",
+        found,
+        "boot Linux 7.3 or newer built with CONFIG_SCHED_CLASS_EXT=y, or leave --mode schedule alone",
     )
 }
 

@@ -72,7 +72,16 @@ fn btf(names: &[&str]) -> Vec<u8> {
     [data, strings].concat()
 }
 
-const MODERN: [&str; 4] = ["BPF_UPTR", "sched_ext_ops", "created_vcpus", "btf_trace_kvm_hypercall"];
+const MODERN: [&str; 8] = [
+    "BPF_UPTR",
+    "sched_ext_ops",
+    "created_vcpus",
+    "btf_trace_kvm_hypercall",
+    "scx_bpf_dsq_peek",
+    "scx_bpf_task_set_slice",
+    "scx_bpf_tid_to_task",
+    "scx_bpf_cpu_curr",
+];
 const SHARED: &str =
     "7f0000000000-7f0020000000 rw-s 00000000 00:01 1033                       /memfd:memory-backend-memfd (deleted)";
 const PRIVATE: &str = "7f0000000000-7f0020000000 rw-p 00000000 00:00 0 ";

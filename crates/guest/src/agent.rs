@@ -21,6 +21,7 @@ use crate::kernel::{Kernel, Known};
 use crate::lock::Lock;
 use crate::pages::Pages;
 use crate::system::System;
+use crate::vcpud::backend;
 
 /// How long a host that lives is waited for when the guest wants its pages back.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(3);
@@ -87,6 +88,9 @@ pub fn run(system: &System, anywhere: bool, companion: &mut dyn Companion) -> Re
     let bpffs = system.mounted_bpffs()?;
     let _lock = Lock::take(&system.run_folder()?)?;
     let signals = Signals::new()?;
+    if let Err(error) = backend::take_back(&system.run_folder()?) {
+        tracing::warn!("CPUs that an agent which was killed had parked are not all back: {error}");
+    }
     if let Some(left) = Pages::open(&bpffs, true)? {
         tracing::warn!("an agent that ran before left {} pages behind; taking them back", left.count());
         release(left)?;

@@ -16,7 +16,7 @@ use crate::selftest::Selftest;
 use crate::status;
 use crate::system::System;
 use crate::vcpud::Vcpud;
-use crate::vcpud::backend::Backend;
+use crate::vcpud::backend::{self, Backend};
 
 /// Tells the host about this guest, and this guest about its host
 #[derive(Debug, Args)]
@@ -135,6 +135,7 @@ fn release(system: &System) -> anyhow::Result<ExitCode> {
     let folder = system.run_folder()?;
     let ran = Lock::holder(&folder)?;
     let _lock = Lock::take_over(&folder)?;
+    backend::take_back(&folder)?;
     match (Pages::open(&bpffs, true)?, ran) {
         (Some(pages), _) => {
             let count = pages.count();

@@ -62,6 +62,12 @@ pub enum GuestError {
          use --mode vcpud, or --mode register, which leave the scheduler alone"
     )]
     NoSchedExt,
+    /// A sched_ext without functions that the scheduler calls.
+    #[error(
+        "this kernel's sched_ext is too old for this scheduler (Linux 6.19 or newer): \
+         use --mode vcpud, or --mode register, which leave the scheduler alone"
+    )]
+    OldSchedExt,
     /// No cpuset controller.
     #[error("/sys/fs/cgroup has no cpuset controller: mount cgroup v2 there, or use --park-by hotplug")]
     NoCpuset,

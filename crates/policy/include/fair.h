@@ -70,6 +70,25 @@ ENTRAIN_POLICY entrain_u64 entrain_wake_vtime(entrain_u64 vtime, entrain_u64 que
 }
 
 /*
+ * Clocks of CPUs stay together as long as tasks can go where they are behind; of those that can't (pinned vCPUs), one
+ * CPU's run away from another's. A task that goes from one to the other then keeps its place among its neighbours: on a
+ * CPU that is `apart` behind it would else wait until that has caught up, on one ahead own it.
+ */
+ENTRAIN_POLICY entrain_u64 entrain_move_vtime(entrain_u64 vtime, entrain_u64 from, entrain_u64 to, entrain_u64 apart)
+{
+	return entrain_before(from + apart, to) || entrain_before(to + apart, from) ? vtime + (to - from) : vtime;
+}
+
+/*
+ * A task that has a CPU for itself, where nobody waits: how far behind the furthest CPU it was when others were there,
+ * is no claim on those who come.
+ */
+ENTRAIN_POLICY entrain_u64 entrain_alone_vtime(entrain_u64 vtime, entrain_u64 furthest, entrain_u64 behind)
+{
+	return entrain_before(vtime, furthest - behind) ? furthest - behind : vtime;
+}
+
+/*
  * The credit that serves a waking task within `target` where the queue serves everybody once in `period`: whoever came
  * to a CPU earlier than that is then ahead of it in virtual time. At most a period, which is what a sleeper can have
  * missed; the time itself is charged as ever, so a short target moves a VM's share and does not raise it.

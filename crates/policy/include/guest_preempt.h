@@ -13,12 +13,25 @@
 #define GUEST_SLICE_NS	   (3500 * ENTRAIN_USEC)
 #define GUEST_SLICE_MIN_NS ENTRAIN_MSEC
 
-/* Credit that a sleeper keeps, and debt that a task brings along from a vCPU where it ran alone; virtual ns. */
-#define GUEST_CREDIT_NS (4 * ENTRAIN_MSEC)
-#define GUEST_DEBT_NS	(100 * ENTRAIN_MSEC)
+/* Credit that a sleeper keeps, virtual ns. */
+#define GUEST_CREDIT_NS	   (4 * ENTRAIN_MSEC)
+/* Debt that a task keeps, from a vCPU where it ran alone or for its last turn: so much time on a vCPU ... */
+#define GUEST_DEBT_NS	   (100 * ENTRAIN_MSEC)
+/* ... but not more than others have worked off in so long: the kernel takes the scheduler away if a task waits 10 s. */
+#define GUEST_DEBT_WAIT_NS (4 * ENTRAIN_SEC)
 
 /* A waking task preempts when it is at least this far behind: about EEVDF's minimal slice, so that p50 is no worse. */
 #define GUEST_PREEMPT_NS ENTRAIN_MSEC
+
+/*
+ * The debt in virtual time of a task with that share (1/1024 of a weight) of the `total` of all that want to run. A
+ * small share is charged much for a turn; to forgive it that would raise the share.
+ */
+ENTRAIN_POLICY entrain_u64 guest_debt(entrain_u64 share, entrain_u64 total)
+{
+	return entrain_min(entrain_charge_share(GUEST_DEBT_NS, share),
+			   entrain_charge_share(GUEST_DEBT_WAIT_NS, entrain_max(total, share)));
+}
 
 /* Slice where `waiting` others wait for the same vCPU, ns. */
 ENTRAIN_POLICY entrain_u64 guest_slice(entrain_u32 waiting)

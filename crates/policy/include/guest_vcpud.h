@@ -81,7 +81,7 @@ ENTRAIN_POLICY entrain_u32 guest_vcpud_entitled(struct guest_vcpud *v, const str
 		v->less_since = 0;
 		if (!v->more_since)
 			v->more_since = in->now;
-		if (in->now - v->more_since < GUEST_VCPUD_UP_NS)
+		if (entrain_sub(in->now, v->more_since) < GUEST_VCPUD_UP_NS)
 			return v->keep;
 		v->more_since = 0;
 		return more;
@@ -97,7 +97,7 @@ ENTRAIN_POLICY entrain_u32 guest_vcpud_entitled(struct guest_vcpud *v, const str
 	}
 	if (less > v->most)
 		v->most = less;
-	if (in->now - v->less_since < GUEST_VCPUD_DOWN_NS)
+	if (entrain_sub(in->now, v->less_since) < GUEST_VCPUD_DOWN_NS)
 		return v->keep;
 	v->less_since = 0;
 	return v->most;
@@ -105,7 +105,7 @@ ENTRAIN_POLICY entrain_u32 guest_vcpud_entitled(struct guest_vcpud *v, const str
 
 ENTRAIN_POLICY entrain_u32 guest_vcpud_steal(struct guest_vcpud *v, const struct guest_vcpud_input *in)
 {
-	entrain_u64 length = in->now - v->window_at, wanted, all;
+	entrain_u64 length = entrain_sub(in->now, v->window_at), wanted, all;
 	entrain_u32 share, keep = v->keep;
 
 	v->window_ran += in->ran;
@@ -127,13 +127,13 @@ ENTRAIN_POLICY entrain_u32 guest_vcpud_steal(struct guest_vcpud *v, const struct
 		 * got. */
 		entrain_u32 got = guest_vcpud_fit((entrain_u64)keep * (1024 - share), GUEST_VCPUD_UP, keep);
 
-		if (got < keep && v->grew_at && in->now - v->grew_at < GUEST_VCPUD_PROVEN_NS)
+		if (got < keep && v->grew_at && entrain_sub(in->now, v->grew_at) < GUEST_VCPUD_PROVEN_NS)
 			v->pause = v->pause * 2 < GUEST_VCPUD_PAUSE_MAX_NS ? v->pause * 2 : GUEST_VCPUD_PAUSE_MAX_NS;
 		v->grow_after = in->now + v->pause;
 		v->grew_at = 0;
 		return got;
 	}
-	if (v->grew_at && in->now - v->grew_at >= GUEST_VCPUD_PROVEN_NS) {
+	if (v->grew_at && entrain_sub(in->now, v->grew_at) >= GUEST_VCPUD_PROVEN_NS) {
 		v->pause = GUEST_VCPUD_PAUSE_NS;
 		v->grew_at = 0;
 	}

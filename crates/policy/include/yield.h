@@ -59,4 +59,19 @@ ENTRAIN_POLICY enum entrain_yield_verdict entrain_yield(const struct entrain_yie
 	return ENTRAIN_YIELD_HONOURED;
 }
 
+enum entrain_lend_verdict {
+	ENTRAIN_LEND_GOES_ON = 0, /* looked at again */
+	ENTRAIN_LEND_LEAVES = 1,
+	ENTRAIN_LEND_OVER = 2, /* nobody waits for the CPU: it stays as any other */
+	ENTRAIN_LEND_VERDICTS = 3,
+};
+
+/* Whether a vCPU that was let in since it holds something (`level` as KVM last saw it) goes on in the others' time. */
+ENTRAIN_POLICY enum entrain_lend_verdict entrain_lend(entrain_u32 level, entrain_u32 others_wait)
+{
+	if (!others_wait)
+		return ENTRAIN_LEND_OVER;
+	return entrain_critical_holds(level) ? ENTRAIN_LEND_GOES_ON : ENTRAIN_LEND_LEAVES;
+}
+
 #endif /* ENTRAIN_YIELD_H */

@@ -138,6 +138,7 @@ mod ffi {
         pub(super) safe fn guest_n_wake_direct(candidate: &Candidate) -> c_int;
         pub(super) safe fn guest_n_take_over(takeover: &Takeover) -> c_int;
         pub(super) safe fn guest_n_slice(waiting: u32) -> u64;
+        pub(super) safe fn guest_n_debt(share: u64, total: u64) -> u64;
         pub(super) safe fn guest_n_preempts(waking: u64, running: u64) -> c_int;
         pub(super) safe fn guest_n_load_update(load: u64, worked: u64, elapsed: u64, capacity: u32, perf: u32) -> u64;
         pub(super) safe fn guest_n_util(load: u64) -> u32;
@@ -194,6 +195,11 @@ pub fn take_over(takeover: &Takeover) -> bool {
 /// Slice with `waiting` others in the queue, ns.
 pub fn slice(waiting: u32) -> u64 {
     ffi::guest_n_slice(waiting)
+}
+
+/// Most virtual time that a task owes when it joins a queue; shares in 1/1024 of a weight.
+pub fn debt(share: u64, total: u64) -> u64 {
+    ffi::guest_n_debt(share, total)
 }
 
 /// Whether a waking task takes the vCPU from the running one, by their virtual times.

@@ -113,6 +113,17 @@ pub struct YieldLimits {
     pub ahead: u64,
 }
 
+/// Outcome of [`lend`], in the order of `enum entrain_lend_verdict`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lend {
+    /// It is looked at again.
+    GoesOn,
+    /// It gives the CPU back.
+    Leaves,
+    /// Nobody waits: it stays as any other.
+    Over,
+}
+
 /// Outcome of [`yield_to`], in the order of `enum entrain_yield_verdict`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Yield {
@@ -175,6 +186,8 @@ mod ffi {
     unsafe extern "C" {
         pub(super) safe fn entrain_n_charge(ran: u64, weight: u64) -> u64;
         pub(super) safe fn entrain_n_queue_vtime(queue: u64, running: u64, waits: c_int, first: u64) -> u64;
+        pub(super) safe fn entrain_n_move_vtime(vtime: u64, from: u64, to: u64, apart: u64) -> u64;
+        pub(super) safe fn entrain_n_alone_vtime(vtime: u64, furthest: u64, behind: u64) -> u64;
         pub(super) safe fn entrain_n_wake_vtime(vtime: u64, queue: u64, credit: u64, debt: u64) -> u64;
         pub(super) safe fn entrain_n_latency_credit(target: u64, period: u64) -> u64;
         pub(super) safe fn entrain_n_share(group: u64, part: u64, active: u64) -> u64;
@@ -190,6 +203,7 @@ mod ffi {
         pub(super) safe fn entrain_n_extend_return(state: &mut ExtendState, limits: &ExtendLimits, unused: u64);
         pub(super) safe fn entrain_n_extend_repay(state: &mut ExtendState, slice: u64, floor: u64) -> u64;
         pub(super) safe fn entrain_n_yield(input: &YieldIn, limits: &YieldLimits) -> c_int;
+        pub(super) safe fn entrain_n_lend(level: u32, others_wait: u32) -> c_int;
         pub(super) safe fn entrain_n_corun(input: &CorunIn, skew: u64) -> c_int;
         pub(super) safe fn entrain_n_urgent(word: u64) -> c_int;
         pub(super) safe fn entrain_n_granularity(granularity: u64, urgent: c_int) -> u64;
@@ -205,6 +219,16 @@ pub fn charge(ran: u64, weight: u64) -> u64 {
 /// A queue's virtual time after a task has begun to run, given the clock of the first that waits.
 pub fn queue_vtime(queue: u64, running: u64, first: Option<u64>) -> u64 {
     ffi::entrain_n_queue_vtime(queue, running, first.is_some().into(), first.unwrap_or_default())
+}
+
+/// The virtual time of a task that goes from one CPU to another, given their clocks.
+pub fn move_vtime(vtime: u64, from: u64, to: u64, apart: u64) -> u64 {
+    ffi::entrain_n_move_vtime(vtime, from, to, apart)
+}
+
+/// The virtual time of a task that has a CPU for itself, given the clock of the furthest CPU.
+pub fn alone_vtime(vtime: u64, furthest: u64, behind: u64) -> u64 {
+    ffi::entrain_n_alone_vtime(vtime, furthest, behind)
 }
 
 /// The virtual time of a task that wakes up.
@@ -263,6 +287,15 @@ pub fn yield_to(input: &YieldIn, limits: &YieldLimits) -> Yield {
         4 => Yield::Foreign,
         5 => Yield::Unfair,
         _ => Yield::NotAllowed,
+    }
+}
+
+/// Whether a vCPU that was let in since it holds something goes on.
+pub fn lend(level: u32, others_wait: bool) -> Lend {
+    match ffi::entrain_n_lend(level, others_wait.into()) {
+        0 => Lend::GoesOn,
+        1 => Lend::Leaves,
+        _ => Lend::Over,
     }
 }
 

@@ -1,6 +1,7 @@
 //! The guest's decisions: bounds under whatever the host writes, order, stability.
 
 use entrain_policy::guest::*;
+use entrain_policy::host::{charge_share, wake_vtime};
 use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
@@ -287,4 +288,35 @@ fn without_a_host_it_shrinks_to_what_it_gets_and_probes_ever_more_seldom() {
 fn without_a_host_it_grows_back_when_steal_ends() {
     let keeps = on_a_silent_host(|t| if t < 1000 { 1.0 } else { 4.0 }, 4000);
     assert_eq!(*keeps.last().unwrap(), 4, "{keeps:?}");
+}
+
+/// Time of the last task, of all on one vCPU, where each has its turn when its clock is the least.
+fn time_of_last(shares: &[u64]) -> f64 {
+    let total: u64 = shares.iter().sum();
+    let (mut now, mut ran) = (0, 0);
+    let mut clocks = vec![0; shares.len()];
+    let turns = 20_000;
+    for _ in 0..turns {
+        let next = (0..clocks.len()).min_by_key(|&i| clocks[i]).unwrap();
+        clocks[next] += charge_share(4 * MS, shares[next]);
+        now += charge_share(4 * MS, total);
+        clocks[next] = wake_vtime(clocks[next], now, 4 * MS, debt(shares[next], total));
+        ran += u64::from(next + 1 == shares.len());
+    }
+    ran as f64 / f64::from(turns)
+}
+
+#[test]
+fn a_crowd_in_a_cgroup_takes_no_more_than_its_weight() {
+    let crowd: Vec<u64> = [[2 * 1024; 50].as_slice(), &[100 * 1024]].concat();
+    let share = time_of_last(&crowd);
+    assert!((0.45..0.55).contains(&share), "one task of a group as heavy as that of fifty others had {share}");
+}
+
+proptest! {
+    #[test]
+    fn no_debt_is_waited_for_so_long_that_the_kernel_loses_patience(share in 1..10_000_000u64, others in 0..1u64 << 40) {
+        let total = share + others;
+        prop_assert!(debt(share, total) <= charge_share(4_000 * MS, total));
+    }
 }

@@ -180,6 +180,35 @@ proptest! {
     }
 
     #[test]
+    fn who_moves_keeps_its_place_where_clocks_have_drifted_apart(vtime in word(), from in word(), drift in -1i64 << 60..1 << 60, apart in 1..1u64 << 40) {
+        let to = from.wrapping_add_signed(drift);
+        let moved = move_vtime(vtime, from, to, apart);
+        if drift.unsigned_abs() > apart {
+            prop_assert_eq!(moved.wrapping_sub(to), vtime.wrapping_sub(from));
+        } else {
+            prop_assert_eq!(moved, vtime);
+        }
+    }
+
+    #[test]
+    fn who_is_alone_is_owed_no_more_than_the_bound(vtime in word(), lag in -1i64 << 60..1 << 60, bound in 0..1u64 << 40) {
+        let furthest = vtime.wrapping_add_signed(lag);
+        let alone = alone_vtime(vtime, furthest, bound);
+        prop_assert!(!before(alone, vtime), "its clock never goes back");
+        prop_assert!(!before(alone, furthest.wrapping_sub(bound)));
+        prop_assert!(alone == vtime || lag > 0);
+    }
+
+    #[test]
+    fn a_lent_cpu_is_kept_only_while_the_guest_may_hold_something(level in any::<u32>(), others_wait in any::<bool>()) {
+        let may_hold = level != Critical::Unknown as u32 && level != Critical::User as u32 && level != Critical::Free as u32;
+        let verdict = lend(level, others_wait);
+        prop_assert_eq!(verdict == Lend::Leaves, others_wait && !may_hold);
+        // With nobody there to wait, no timer goes on looking: a guest that idles by polling is always in a section.
+        prop_assert_eq!(verdict == Lend::GoesOn, others_wait && may_hold);
+    }
+
+    #[test]
     fn out_of_turn_by_no_more_than_the_skew(first in word(), vtime in word(), skew in 0..1u64 << 40) {
         let input = CorunIn { first_vtime: first, vtime, sibling: 1, depends: 1, first_waits: 0 };
         if corun(&input, skew) {

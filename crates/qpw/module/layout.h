@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Private types of mm/ in Linux 7.3 (PREEMPT_RT, x86_64). The sizes and offsets
- * below stand in src/layout.rs as well; `entrain isolate qpw build` compares
+ * below stand in src/known.rs as well; `entrain isolate qpw build` compares
  * them with the kernel's own BTF and does not build for a kernel that differs.
  */
 #ifndef ENTRAIN_QPW_LAYOUT_H
@@ -13,6 +13,15 @@
 #include <linux/rcupdate.h>
 #include <linux/reciprocal_div.h>
 #include <linux/slab.h>
+
+#ifdef CONFIG_DEBUG_LOCK_ALLOC
+/* The lock's name and state for lockdep, and those of the raw lock in it. */
+#define LOCK_BYTES 128
+#else
+#define LOCK_BYTES 32
+#endif
+static_assert(sizeof(local_lock_t) == LOCK_BYTES);
+static_assert(sizeof(local_trylock_t) == LOCK_BYTES);
 
 /* mm/folio.c */
 struct cpu_fbatches {
@@ -26,7 +35,7 @@ struct cpu_fbatches {
 	struct folio_batch lru_move_tail;
 };
 
-static_assert(sizeof(struct cpu_fbatches) == 1600);
+static_assert(sizeof(struct cpu_fbatches) == 1536 + 2 * LOCK_BYTES);
 
 /* mm/mlock.c */
 struct mlock_fbatch {
@@ -34,7 +43,7 @@ struct mlock_fbatch {
 	struct folio_batch fbatch;
 };
 
-static_assert(sizeof(struct mlock_fbatch) == 288);
+static_assert(sizeof(struct mlock_fbatch) == 256 + LOCK_BYTES);
 
 /* mm/slub.c; the union's other members are of no use here */
 struct slab_sheaf {
@@ -61,7 +70,7 @@ struct slub_percpu_sheaves {
 	struct slab_sheaf *rcu_free; /* filled by kfree_rcu_nolock() */
 };
 
-static_assert(sizeof(struct slub_percpu_sheaves) == 56);
+static_assert(sizeof(struct slub_percpu_sheaves) == 24 + LOCK_BYTES);
 
 /* mm/slab.h, as far as it is needed */
 struct kmem_cache {

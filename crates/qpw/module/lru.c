@@ -72,8 +72,8 @@ static void drain_remote(unsigned int cpu)
 	struct mlock_fbatch *m = per_cpu_ptr(mlock_fbatches, cpu);
 
 	qpw_lock(&fbatches->lock, cpu);
-	/* lru_add_drain_cpu() locks this CPU's lock_irq only. */
-	qpw_lock(&fbatches->lock_irq, cpu);
+	/* lru_add_drain_cpu() locks this CPU's lock_irq only, and inside this one. */
+	qpw_lock_outer(&fbatches->lock_irq, cpu);
 	static_call(qpw_lru_add_drain_cpu)(cpu);
 	qpw_unlock(&fbatches->lock_irq, cpu);
 	qpw_unlock(&fbatches->lock, cpu);

@@ -25,16 +25,18 @@
 /* The calls into the kernel are direct only with inline static calls. */
 #error "only x86_64 is known to work"
 #endif
-#if defined(CONFIG_DEBUG_LOCK_ALLOC) || defined(CONFIG_SLUB_TINY)
-#error "the private layouts in layout.h are those without these options"
+#ifdef CONFIG_SLUB_TINY
+#error "the private layouts in layout.h are those without it"
 #endif
 
 struct ctl_table;
 struct kmem_cache;
 
 /* lock: a local_lock_t or local_trylock_t, per CPU. As any spinlock on RT it keeps the task from migrating. */
-#define qpw_lock(lock, cpu)   spin_lock(per_cpu_ptr(lock, cpu))
-#define qpw_unlock(lock, cpu) spin_unlock(per_cpu_ptr(lock, cpu))
+#define qpw_lock(lock, cpu)	  spin_lock(per_cpu_ptr(lock, cpu))
+#define qpw_unlock(lock, cpu)	  spin_unlock(per_cpu_ptr(lock, cpu))
+/* The same, where this CPU's own lock of that name is taken inside: all CPUs' locks are one class to lockdep. */
+#define qpw_lock_outer(lock, cpu) spin_lock_nested(per_cpu_ptr(lock, cpu), SINGLE_DEPTH_NESTING)
 
 /* symbols.c: finds what is not exported; a name must be there exactly once. */
 int qpw_symbols_init(void);

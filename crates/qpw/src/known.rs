@@ -10,46 +10,55 @@ pub const CONFIG_ON: &[&str] =
     &["PREEMPT_RT", "X86_64", "SMP", "LIVEPATCH", "KPROBES", "KALLSYMS_ALL", "DYNAMIC_FTRACE_WITH_ARGS"];
 
 /// The configuration must not have these: they change the layouts or the locking.
-pub const CONFIG_OFF: &[&str] = &["DEBUG_LOCK_ALLOC", "SLUB_TINY", "RANDSTRUCT_FULL", "CFI"];
+pub const CONFIG_OFF: &[&str] = &["SLUB_TINY", "RANDSTRUCT_FULL", "CFI"];
 
-/// A private structure of mm/: its size in bytes, and its members' names and offsets in bits.
+/// `sizeof(local_lock_t)`, bytes.
+pub const LOCK: u32 = 32;
+/// The same in a kernel with lockdep (`CONFIG_PROVE_LOCKING`, without `CONFIG_LOCK_STAT`).
+pub const LOCKDEP_LOCK: u32 = 128;
+
+/// A private structure of mm/: its size in bytes, and its members' names and offsets in bytes.
 #[derive(Debug)]
 pub struct Layout {
     /// Name of the struct.
     pub name: &'static str,
     /// Its size, bytes. 0: not compared, the module knows only the first members.
-    pub size: usize,
-    /// The members that the module names, with their offset in bits.
-    pub members: &'static [(&'static str, u32)],
+    pub size: u32,
+    /// The members that the module names, with their offset in bytes.
+    pub members: Vec<(&'static str, u32)>,
 }
 
-/// The structures of `module/layout.h`, and those that the kernel's headers show but the layouts rest on.
-pub const LAYOUTS: &[Layout] = &[
-    Layout { name: "spinlock", size: 32, members: &[] },
-    Layout { name: "folio_batch", size: 256, members: &[("nr", 0), ("folios", 64)] },
-    Layout {
-        name: "cpu_fbatches",
-        size: 1600,
-        members: &[
-            ("lock", 0),
-            ("lru_add", 256),
-            ("lru_deactivate_file", 2304),
-            ("lru_deactivate", 4352),
-            ("lru_lazyfree", 6400),
-            ("lru_activate", 8448),
-            ("lock_irq", 10496),
-            ("lru_move_tail", 10752),
-        ],
-    },
-    Layout { name: "mlock_fbatch", size: 288, members: &[("lock", 0), ("fbatch", 256)] },
-    Layout { name: "slab_sheaf", size: 32, members: &[("cache", 128), ("size", 192), ("node", 224), ("objects", 256)] },
-    Layout {
-        name: "slub_percpu_sheaves",
-        size: 56,
-        members: &[("lock", 0), ("main", 256), ("spare", 320), ("rcu_free", 384)],
-    },
-    Layout { name: "kmem_cache", size: 0, members: &[("cpu_sheaves", 0), ("flags", 64), ("sheaf_capacity", 352)] },
-];
+/// The structures of `module/layout.h`, and those that the kernel's headers show but the layouts rest on, where a local lock has
+/// `lock` bytes.
+pub fn layouts(lock: u32) -> Vec<Layout> {
+    let of = |name, size, members: &[(&'static str, u32)]| Layout { name, size, members: members.to_vec() };
+    vec![
+        of("spinlock", lock, &[]),
+        of("folio_batch", 256, &[("nr", 0), ("folios", 8)]),
+        of(
+            "cpu_fbatches",
+            1536 + 2 * lock,
+            &[
+                ("lock", 0),
+                ("lru_add", lock),
+                ("lru_deactivate_file", lock + 256),
+                ("lru_deactivate", lock + 512),
+                ("lru_lazyfree", lock + 768),
+                ("lru_activate", lock + 1024),
+                ("lock_irq", lock + 1280),
+                ("lru_move_tail", 2 * lock + 1280),
+            ],
+        ),
+        of("mlock_fbatch", 256 + lock, &[("lock", 0), ("fbatch", lock)]),
+        of("slab_sheaf", 32, &[("cache", 16), ("size", 24), ("node", 28), ("objects", 32)]),
+        of(
+            "slub_percpu_sheaves",
+            24 + lock,
+            &[("lock", 0), ("main", lock), ("spare", lock + 8), ("rcu_free", lock + 16)],
+        ),
+        of("kmem_cache", 0, &[("cpu_sheaves", 0), ("flags", 8), ("sheaf_capacity", 44)]),
+    ]
+}
 
 /// The functions that are replaced or called, with their prototypes as [`crate::shape`] writes them.
 pub const FUNCTIONS: &[(&str, &str)] = &[
@@ -120,14 +129,28 @@ pub const REMAINING: &[Remaining] = &[
 mod tests {
     use super::*;
 
-    /// The C assertions and the table here must not drift apart.
+    /// The C assertions and the table here must not drift apart, whatever a lock's size.
     #[test]
     fn sizes_agree_with_the_modules_assertions() {
         let header = include_str!("../module/layout.h");
-        for layout in LAYOUTS.iter().filter(|l| header.contains(&format!("struct {} {{", l.name)) && l.size > 0) {
-            let assertion = format!("static_assert(sizeof(struct {}) == {});", layout.name, layout.size);
-            assert!(header.contains(&assertion), "{assertion}");
+        for (given, lock) in [("ifdef CONFIG_DEBUG_LOCK_ALLOC", LOCKDEP_LOCK), ("else", LOCK)] {
+            let after = header.split(&format!("#{given}\n")).nth(1).unwrap();
+            let line = after.lines().find(|line| line.starts_with("#define")).unwrap();
+            assert_eq!(line, format!("#define LOCK_BYTES {lock}"));
+            for layout in
+                layouts(lock).iter().filter(|l| header.contains(&format!("struct {} {{", l.name)) && l.size > 0)
+            {
+                let start = format!("static_assert(sizeof(struct {}) == ", layout.name);
+                let sum = header.split(&start).nth(1).expect(&start).split(");").next().unwrap();
+                let size: u32 = sum.split(" + ").map(|part| size_of(part, lock)).sum();
+                assert_eq!(size, layout.size, "{}", layout.name);
+            }
         }
+    }
+
+    /// A part of a sum in `layout.h`: a number, `LOCK_BYTES`, or a number of them.
+    fn size_of(part: &str, lock: u32) -> u32 {
+        part.split(" * ").map(|factor| if factor == "LOCK_BYTES" { lock } else { factor.parse().unwrap() }).product()
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::Path;
 use libbpf_rs::btf::types::{Const, Func, FuncProto, MemberAttr, Ptr, Struct, Union};
 use libbpf_rs::btf::{Btf, BtfKind, BtfType, HasSize, ReferencesType, TypeId};
 
-use crate::known::{FUNCTIONS, LAYOUTS, Layout};
+use crate::known::{FUNCTIONS, LOCK, LOCKDEP_LOCK, Layout, layouts};
 
 /// What differs in the BTF at `path` (raw or in an ELF file), one line each; empty if all is as it must be.
 ///
@@ -15,8 +15,11 @@ use crate::known::{FUNCTIONS, LAYOUTS, Layout};
 pub fn differences(path: &Path) -> Result<Vec<String>, libbpf_rs::Error> {
     let btf = Btf::from_path(path)?;
     let mut out = Vec::new();
-    for layout in LAYOUTS {
-        out.extend(compare_struct(&btf, layout));
+    // A local lock is a spinlock there. Of any other size, it is told as a difference.
+    let is_lock = |s: &Struct<'_>| s.name().is_some_and(|n| n == "spinlock") && s.size() == LOCKDEP_LOCK as usize;
+    let lock = if btf.type_by_kind::<Struct<'_>>().any(|s| is_lock(&s)) { LOCKDEP_LOCK } else { LOCK };
+    for layout in layouts(lock) {
+        out.extend(compare_struct(&btf, &layout));
     }
     // A static function may be there twice, from two files; one that differs is enough to stop.
     let mut found: HashMap<&str, Vec<String>> = HashMap::new();
@@ -46,13 +49,13 @@ fn compare_struct(btf: &Btf<'_>, known: &Layout) -> Vec<String> {
     }
     let mut out = Vec::new();
     for found in &all {
-        if known.size != 0 && found.size() != known.size {
+        if known.size != 0 && found.size() != known.size as usize {
             out.push(format!("struct {name} has {} bytes, known is {}", found.size(), known.size));
         }
-        for &(member, bits) in known.members {
+        for &(member, byte) in &known.members {
             match offset(found, member) {
-                Some(is) if is == bits => {}
-                Some(is) => out.push(format!("{name}.{member} is at bit {is}, known is {bits}")),
+                Some(is) if is == byte * 8 => {}
+                Some(is) => out.push(format!("{name}.{member} is at bit {is}, known is {}", byte * 8)),
                 None => out.push(format!("{name}.{member} is missing")),
             }
         }

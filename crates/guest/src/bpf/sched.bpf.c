@@ -26,7 +26,9 @@ static __always_inline void insert(struct task_struct *p, __u64 queue, __u64 vti
 /* The task's place in virtual time when it joins a queue. */
 static __always_inline __u64 join(struct task_ctx *t)
 {
-	t->vtime = entrain_wake_vtime(t->joined ? t->vtime : vtime_now, vtime_now, GUEST_CREDIT_NS, GUEST_DEBT_NS);
+	__u64 debt = guest_debt(t->share, total_share > 0 ? total_share : 0);
+
+	t->vtime = entrain_wake_vtime(t->joined ? t->vtime : vtime_now, vtime_now, GUEST_CREDIT_NS, debt);
 	t->joined = 1;
 	return t->vtime;
 }
@@ -102,6 +104,9 @@ void SCX_OP(guest_enqueue, struct task_struct *p, __u64 enq_flags)
 		insert(p, QUEUE_OPEN(target), vtime, enq_flags);
 	}
 
+	/* A vCPU that begins to idle may not show it yet. */
+	if (target != cpu && !v->idle)
+		scx_bpf_kick_cpu(target, SCX_KICK_IDLE);
 	if (v->idle || last) {
 		publish_wakeup(target, p);
 		scx_bpf_kick_cpu(target, SCX_KICK_IDLE);

@@ -43,15 +43,15 @@ static __always_inline void account_start(__s32 cpu, struct task_ctx *t, __u64 n
 	__u32 capacity, perf;
 
 	/* The time that it slept; what it did before that was counted when it stopped. */
-	if (now - t->load_at >= LOAD_EVERY_NS) {
+	if (entrain_sub(now, t->load_at) >= LOAD_EVERY_NS) {
 		capacity = host_capacity(cpu, &perf);
-		t->load = guest_load_update(t->load, t->load_ran, now - t->load_at, capacity, perf);
+		t->load = guest_load_update(t->load, t->load_ran, entrain_sub(now, t->load_at), capacity, perf);
 		t->load_ran = 0;
 		t->load_at = now;
 	}
-	if (now - v->load_at >= LOAD_EVERY_NS) {
+	if (entrain_sub(now, v->load_at) >= LOAD_EVERY_NS) {
 		capacity = host_capacity(cpu, &perf);
-		v->load = guest_load_update(v->load, v->load_ran, now - v->load_at, capacity, perf);
+		v->load = guest_load_update(v->load, v->load_ran, entrain_sub(now, v->load_at), capacity, perf);
 		v->load_ran = 0;
 		v->load_at = now;
 	}
@@ -92,15 +92,15 @@ static __noinline void account_settle(__s32 cpu, struct task_struct *p, struct t
 	v->load_ran += worked;
 	if (is_pinned(p) && !(p->flags & PF_KTHREAD))
 		v->pinned_ran += worked;
-	if (now - v->load_at >= LOAD_EVERY_NS) {
+	if (entrain_sub(now, v->load_at) >= LOAD_EVERY_NS) {
 		capacity = host_capacity(cpu, &perf);
-		v->load = guest_load_update(v->load, v->load_ran, now - v->load_at, capacity, perf);
+		v->load = guest_load_update(v->load, v->load_ran, entrain_sub(now, v->load_at), capacity, perf);
 		v->load_ran = 0;
 		v->load_at = now;
 	}
-	if (now - t->load_at >= LOAD_EVERY_NS) {
+	if (entrain_sub(now, t->load_at) >= LOAD_EVERY_NS) {
 		capacity = host_capacity(cpu, &perf);
-		t->load = guest_load_update(t->load, t->load_ran, now - t->load_at, capacity, perf);
+		t->load = guest_load_update(t->load, t->load_ran, entrain_sub(now, t->load_at), capacity, perf);
 		t->load_ran = 0;
 		t->load_at = now;
 	}

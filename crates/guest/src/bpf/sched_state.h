@@ -136,7 +136,7 @@ static __always_inline bool waits_for_io(struct task_struct *task)
 /* The task has one vCPU only. */
 static __always_inline bool is_pinned(struct task_struct *p)
 {
-	return p->nr_cpus_allowed == 1 || p->migration_disabled;
+	return p->nr_cpus_allowed == 1 || scx_migration_disabled(p);
 }
 
 /* A vCPU in use that the task may run on, other than `not`; -1 when there is none. */

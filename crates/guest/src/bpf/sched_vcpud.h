@@ -98,10 +98,11 @@ __noinline int vcpud_step(__u64 now)
 	__u32 keep, pinned_all = 0, free_before = 0;
 	int i;
 
-	if (now - last < STEP_NS || __sync_val_compare_and_swap(&step_at, last, now) != last)
+	/* Clocks of vCPUs differ: one may be behind the last step. */
+	if (entrain_sub(now, last) < STEP_NS || __sync_val_compare_and_swap(&step_at, last, now) != last)
 		return 0;
 	host_look(now);
-	window = now - window_at;
+	window = entrain_sub(now, window_at);
 	if (window < PINNED_WINDOW_NS)
 		window = 0;
 	else

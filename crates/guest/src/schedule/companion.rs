@@ -5,6 +5,8 @@ use std::mem::MaybeUninit;
 use std::path::PathBuf;
 
 use entrain_channel::page::feature;
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::Func;
 
 use super::{Options, Scheduler};
 use crate::agent::Companion;
@@ -41,7 +43,8 @@ impl Schedule {
         let options = Options { nr_vcpus: pages.count() as u32, online: self.system.online_cpus()?, vcpud: self.vcpud };
         // The programs of one load stay until the process ends: loads are counted by hotplug events, not by time.
         let object = Box::leak(Box::new(MaybeUninit::uninit()));
-        self.scheduler = Some(Scheduler::load(object, pages.fd(), &options)?);
+        let loaded = Scheduler::load(object, pages.fd(), &options);
+        self.scheduler = Some(loaded.map_err(|error| if is_old() { GuestError::OldSchedExt } else { error })?);
         tracing::info!("scheduling {} vCPUs, {} of them online", options.nr_vcpus, options.online.len());
         Ok(())
     }
@@ -54,6 +57,13 @@ impl Schedule {
             tracing::debug!("{} could not be written", self.show.display());
         }
     }
+}
+
+/// Whether the kernel's sched_ext lacks what the scheduler calls. Asked when it did not load: reading BTF takes megabytes.
+fn is_old() -> bool {
+    let lacks = |btf: &Btf<'_>, name| btf.type_by_name::<Func<'_>>(name).is_none();
+    Btf::from_vmlinux()
+        .is_ok_and(|btf| ["scx_bpf_dsq_peek", "scx_bpf_task_set_slice"].iter().any(|name| lacks(&btf, name)))
 }
 
 impl Companion for Schedule {

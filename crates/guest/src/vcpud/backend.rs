@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{GuestError, Result};
 
+/// In the run folder: the CPUs that are offline by hotplug.
+const RECORD: &str = "offline";
 /// The cgroup that holds the parked CPUs and no task.
 const PARTITION: &str = "entrain-parked";
 
@@ -40,7 +42,7 @@ impl Parking {
     /// # Errors
     /// When a backend was asked for that this system lacks.
     pub fn new(root: &Path, run_folder: &Path, backend: Option<Backend>) -> Result<Parking> {
-        let record = run_folder.join("offline");
+        let record = run_folder.join(RECORD);
         restore(root, &record)?;
         let has_cpuset = fs::read_to_string(root.join("sys/fs/cgroup/cgroup.controllers"))
             .is_ok_and(|controllers| controllers.split_ascii_whitespace().any(|name| name == "cpuset"));
@@ -126,6 +128,14 @@ impl Drop for Parking {
     }
 }
 
+/// Takes into use what an agent that was killed had parked; `run_folder` is the agent's.
+///
+/// # Errors
+/// The kernel refuses; what it does not refuse is taken into use all the same.
+pub fn take_back(run_folder: &Path) -> Result<()> {
+    restore(Path::new("/"), &run_folder.join(RECORD))
+}
+
 /// Takes into use whatever is parked, by this agent or by one that was killed.
 fn restore(root: &Path, record: &Path) -> Result<()> {
     let folder = root.join("sys/fs/cgroup").join(PARTITION);
@@ -134,9 +144,9 @@ fn restore(root: &Path, record: &Path) -> Result<()> {
         fs::remove_dir(&folder).map_err(|source| GuestError::File { path: folder, source })?;
     }
     let Ok(text) = fs::read_to_string(record) else { return Ok(()) };
-    for cpu in text.trim().split(',').filter_map(|cpu| cpu.parse().ok()) {
-        write(&online_file(root, cpu), "1")?;
-    }
+    let cpus = text.trim().split(',').filter_map(|cpu| cpu.parse().ok());
+    // All of them are tried; the record stays for the next attempt if one was refused.
+    cpus.map(|cpu| write(&online_file(root, cpu), "1")).fold(Ok(()), Result::and)?;
     fs::remove_file(record).map_err(|source| GuestError::File { path: record.to_owned(), source })
 }
 

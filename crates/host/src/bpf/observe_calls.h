@@ -130,10 +130,11 @@ static __always_inline void read_guest(struct entrain_vcpu *vcpu, struct entrain
 				       struct entrain_page *page)
 {
 	vcpu->guest_beat = READ_ONCE(page->guest.heartbeat);
+	/* Not of the scheduler alone: a guest that gives up vCPUs by other means says it, too. */
+	vcpu->wants = READ_ONCE(page->guest.wants);
 	if (pairing->features & ENTRAIN_F_GUEST_WORDS) {
 		vcpu->util = READ_ONCE(page->guest.util);
 		vcpu->runnable = READ_ONCE(page->guest.runnable);
-		vcpu->wants = READ_ONCE(page->guest.wants);
 		return;
 	}
 	if (pairing->util)

@@ -71,6 +71,7 @@ static __always_inline void switch_out(struct entrain_vcpu *vcpu, __u32 index, s
 	vcpu->extended = 0;
 	vcpu->in_cs = 0;
 	if (!runnable) {
+		vcpu->gave_way = 0;
 		enter(vcpu, ENTRAIN_VCPU_HALTED, now);
 		remember(pcpu, vcpu, index);
 		publish(vcpu, task, would_run(vcpu));

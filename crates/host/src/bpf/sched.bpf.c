@@ -32,18 +32,43 @@ struct {
 	char message[512];
 } sched_exit = {};
 
+/* From here on the task's clock is measured by that of this CPU. */
+static __always_inline void measure_by(struct task_ctx *t, const struct cpu_ctx *c, __u32 cpu)
+{
+	struct cpu_ctx *from = t->of && t->of != cpu + 1 ? cpu_ctx(t->of - 1) : NULL;
+
+	if (from)
+		t->pub.vtime = entrain_move_vtime(t->pub.vtime, clock_of(from), clock_of(c), debt_ns);
+	t->of = cpu + 1;
+}
+
+/* A sleeper's past is bounded; what a task that never slept is owed or owes stays, or a VM that yields much loses it.
+ */
+static __always_inline void clock_after_sleep(struct task_ctx *t, const struct cpu_ctx *c, __u64 credit)
+{
+	t->pub.vtime = entrain_wake_vtime(t->pub.vtime, clock_of(c), credit, debt_ns);
+}
+
 __s32 SCX_OP(host_select_cpu, struct task_struct *p, __s32 prev_cpu, __u64 wake_flags)
 {
 	bool idle = false;
 	__s32 cpu = use_capacity ? perf_select(p, prev_cpu, slice_max_ns) : -1;
+	struct task_ctx *t;
+	struct cpu_ctx *c;
 
-	if (cpu >= 0)
-		return cpu;
-	cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
-	if (idle)
+	if (cpu < 0) {
+		cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
+		if (!idle)
+			return use_follow ? queue_with_kicker(p, cpu) : cpu;
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_max_ns, 0);
-	else if (use_follow)
-		cpu = queue_with_kicker(p, cpu);
+	}
+	/* It does not come by ops.enqueue; with the clock of long ago it would keep the CPU for as long as it slept. */
+	t = task_ctx(p);
+	c = cpu_ctx(cpu);
+	if (t && c) {
+		measure_by(t, c, cpu);
+		clock_after_sleep(t, c, credit_ns);
+	}
 	return cpu;
 }
 
@@ -55,28 +80,29 @@ void SCX_OP(host_enqueue, struct task_struct *p, __u64 enq_flags)
 	bool wakeup = enq_flags & SCX_ENQ(WAKEUP), urgent = false;
 	bool bound = is_bound(p);
 	struct cpu_ctx *c = cpu_ctx(cpu);
-	struct queue_ctx *q;
-	__u64 vtime;
+	__u64 vtime, clock;
 
 	if (!t || !c) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_min_ns, enq_flags);
 		return;
 	}
 	wait_end(t);
-	if (perf_enqueue(p, t, cpu, slice_max_ns, enq_flags))
-		return;
-	q = queue_of(c->llc);
-	/* A sleeper's past is bounded; what a task that never slept is owed or owes stays, or a VM that yields much
-	 * loses it. */
+	clock = clock_of(c);
+	measure_by(t, c, cpu);
 	if (wakeup) {
 		urgent = wakes_urgently(p, t, now);
 		if (urgent)
 			COUNT(t, urgent, 1);
-		t->pub.vtime = entrain_wake_vtime(t->pub.vtime, q->vtime, credit_of(t, urgent), debt_ns);
+		clock_after_sleep(t, c, credit_of(t, urgent));
+	} else if (t->fresh) {
+		t->pub.vtime = clock;
 	}
+	t->fresh = 0;
+	if (perf_enqueue(p, t, cpu, slice_max_ns, enq_flags))
+		return;
 	vtime = t->pub.vtime;
 	if (t->front == 1) {
-		vtime = q->vtime - 2 * credit_ns;
+		vtime = clock - 2 * credit_ns;
 		COUNT(t, fronted, 1);
 		boosted(p);
 	}
@@ -115,9 +141,58 @@ void SCX_OP(host_enqueue, struct task_struct *p, __u64 enq_flags)
 	}
 }
 
-/* The one that ran goes on, by its clock or for want of others. */
-static __always_inline void new_turn(struct task_struct *prev, struct task_ctx *t, struct cpu_ctx *c, __u64 now)
+/* An extension or a short stay ends; what was not used of an extension goes back. */
+static __always_inline void grant_over(struct task_ctx *t, struct cpu_ctx *c, __u64 now)
 {
+	if (c->granted && !c->soon) {
+		struct entrain_extend_limits limits = extend_limits(t);
+
+		entrain_extend_return(&t->extend, &limits, entrain_sub(c->granted, now));
+	}
+	c->granted = 0;
+	c->soon = 0;
+	c->leave = 0;
+}
+
+/* Charges the task that runs for its time since it was charged last. */
+static __always_inline void settle(struct task_ctx *t, __u64 now)
+{
+	__u64 ran = entrain_sub(now, t->started);
+
+	t->pub.vtime += entrain_charge_share(ran, t->share);
+	COUNT(t, ran, ran);
+}
+
+/* The clocks come as far as the task that runs, or as the `first` of those that wait. */
+static __always_inline void clocks_move(struct cpu_ctx *c, struct task_ctx *t, bool waits, __u64 first)
+{
+	struct queue_ctx *q = queue_of(c->llc);
+
+	if (!waits)
+		t->pub.vtime = entrain_alone_vtime(t->pub.vtime, q->vtime, debt_ns);
+	q->vtime = entrain_queue_vtime(q->vtime, t->pub.vtime, waits, first);
+	c->clock = entrain_queue_vtime(c->clock, t->pub.vtime, waits, first);
+}
+
+/*
+ * The one that ran goes on, by its clock or for want of others: whatever it was let in for or should leave for is over.
+ * One that never leaves its CPU is charged here, and the queue's clock goes with it: whoever wakes is owed nothing for
+ * the time that it slept.
+ */
+static __always_inline void new_turn(struct task_struct *prev, struct task_ctx *t, struct cpu_ctx *c, __u64 now,
+				     bool waits, __u64 first)
+{
+	grant_over(t, c, now);
+	t->leaves = 0;
+	stayed(prev);
+	if (t->started) {
+		settle(t, now);
+		together_again(t, now);
+		t->started = now;
+		c->started = now;
+		clocks_move(c, t, waits, first);
+		c->vtime = t->pub.vtime;
+	}
 	c->turn = now;
 	tell_extended(prev, t, false);
 	scx_bpf_task_set_slice(prev, slice_now(t, c));
@@ -140,14 +215,14 @@ void SCX_OP(host_dispatch, __s32 cpu, struct task_struct *prev)
 		t = NULL;
 	waits = first_of(c, cpu, &first);
 	/* One that yielded makes way even where its clock is behind. */
-	stays = t && t->started && !t->yielded;
+	stays = t && t->started && !t->leaves;
 	if (stays)
 		clock = running_vtime(c, now);
 	if (waits || stays)
 		behind = behind_at(c, cpu, stays && (!waits || entrain_before(clock, first)) ? clock : first);
 	if (waits || behind >= 0) {
 		if (stays && behind < 0 && entrain_before(clock, first)) {
-			new_turn(prev, t, c, now);
+			new_turn(prev, t, c, now, true, first);
 			return;
 		}
 		if (stays && t->pub.vcpu && may_stay(prev, t, c, cpu, now))
@@ -163,7 +238,7 @@ void SCX_OP(host_dispatch, __s32 cpu, struct task_struct *prev)
 	if (!t && fetch_any(c, cpu))
 		return;
 	if (t)
-		new_turn(prev, t, c, now);
+		new_turn(prev, t, c, now, waits, first);
 	else
 		perf_pull(cpu);
 }
@@ -223,7 +298,6 @@ void SCX_OP(host_running, struct task_struct *p)
 	struct task_ctx *t = task_ctx(p);
 	struct cpu_ctx *c = cpu_ctx(cpu);
 	__u64 now = scx_bpf_now(), first = 0;
-	struct queue_ctx *q;
 	bool waits;
 
 	if (!t || !c)
@@ -234,7 +308,7 @@ void SCX_OP(host_running, struct task_struct *p)
 	t->waiting = 0;
 	t->started = now;
 	t->boosted = 0;
-	t->yielded = 0;
+	t->leaves = 0;
 	t->front = t->front == 1 ? 2 : 0; /* 2: has been at the front, not again at once */
 	if (!t->share_at || entrain_sub(now, t->share_at) > CGROUP_STALE_NS) {
 		t->share = task_share(p, now);
@@ -243,6 +317,9 @@ void SCX_OP(host_running, struct task_struct *p)
 	COUNT(t, switches, 1);
 
 	t->pub.queue = 1 + (c->llc & 63);
+	measure_by(t, c, cpu);
+	waits = first_of(c, cpu, &first);
+	clocks_move(c, t, waits, first);
 	c->vtime = t->pub.vtime;
 	c->share = t->share;
 	c->granted = 0;
@@ -250,15 +327,13 @@ void SCX_OP(host_running, struct task_struct *p)
 	c->soon = 0;
 	c->tgid = t->pub.vcpu ? t->pub.tgid : 0;
 	c->started = now;
+	c->came = now;
 	if (t->brief)
 		leave_soon(c, t->brief, cpu, now);
 	t->brief = 0;
 	if (!t->heir)
 		c->turn = now;
 	t->heir = 0;
-	q = queue_of(c->llc);
-	waits = first_of(c, cpu, &first);
-	q->vtime = entrain_queue_vtime(q->vtime, t->pub.vtime, waits, first);
 	together_begin(t, now);
 	perf_running(p, t, cpu, now);
 }
@@ -268,23 +343,19 @@ void SCX_OP(host_stopping, struct task_struct *p, bool runnable)
 	__s32 cpu = scx_bpf_task_cpu(p);
 	struct task_ctx *t = task_ctx(p);
 	struct cpu_ctx *c = cpu_ctx(cpu);
-	__u64 now = scx_bpf_now(), ran;
+	__u64 now = scx_bpf_now();
 
 	if (!t || !c || !t->started)
 		return;
-	ran = entrain_sub(now, t->started);
+	settle(t, now);
 	t->started = 0;
 	t->told = 0;
-	t->pub.vtime += entrain_charge_share(ran, t->share);
-	COUNT(t, ran, ran);
 	perf_stopping(t, cpu, runnable, now);
 	together_end(t, now);
-	if (c->granted && !c->soon) {
-		struct entrain_extend_limits limits = extend_limits(t);
-
-		entrain_extend_return(&t->extend, &limits, entrain_sub(c->granted, now));
-	}
-	c->granted = 0;
+	/* A higher class took the CPU: the kernel would go on with what is left of the slice, and nobody would look. */
+	if (runnable && c->granted)
+		scx_bpf_task_set_slice(p, 0);
+	grant_over(t, c, now);
 	c->started = 0;
 	c->tgid = 0;
 
@@ -300,7 +371,7 @@ void SCX_OP(host_stopping, struct task_struct *p, bool runnable)
 		return;
 	t->level = channel_critical(p, t->kvm_vcpu);
 	/* One that yielded was not interrupted, whatever it spins in. */
-	if (t->yielded) {
+	if (t->leaves == LEAVES_YIELDED) {
 		t->front = 0;
 		return;
 	}
@@ -320,7 +391,7 @@ bool SCX_OP(host_yield, struct task_struct *from, struct task_struct *to)
 	if (!f)
 		return false;
 	if (!to) {
-		f->yielded = 1;
+		f->leaves = LEAVES_YIELDED;
 		scx_bpf_task_set_slice(from, 0);
 		return false;
 	}
@@ -349,6 +420,7 @@ __s32 SCX_OP(host_init_task, struct task_struct *p, struct scx_init_task_args *a
 	if (!t)
 		return -ENOMEM;
 	t->pub.vtime = queue_of(0)->vtime;
+	t->fresh = 1;
 	return 0;
 }
 
@@ -360,6 +432,8 @@ void SCX_OP(host_enable, struct task_struct *p)
 	c = cpu_ctx(scx_bpf_task_cpu(p));
 	if (t && c)
 		t->pub.vtime = queue_of(c->llc)->vtime;
+	if (t)
+		t->fresh = 1;
 }
 
 void SCX_OP(host_exit_task, struct task_struct *p, struct scx_exit_task_args *args)

@@ -132,6 +132,15 @@ static __always_inline void boosted(struct task_struct *p)
 		__sync_fetch_and_add(&vcpu->boosts, 1);
 }
 
+/* The vCPU was to leave its CPU, and stays: when it is taken off later, it did not give way. */
+static __always_inline void stayed(struct task_struct *p)
+{
+	struct entrain_vcpu *vcpu = entrain_vcpu_of(p);
+
+	if (vcpu)
+		vcpu->gave_way = 0;
+}
+
 /*
  * A vCPU's page says whether its slice is extended. Only in ops.dispatch, for the one that ran there: the run-queue
  * lock orders those who write its state. That it is over when it leaves its CPU is observe.bpf.c's to say.
@@ -157,7 +166,7 @@ static __always_inline void tell_extended(struct task_struct *p, struct task_ctx
 /* Notes that a thread is a vCPU the first time that it is seen inside KVM_RUN. */
 static __always_inline void meet_vcpu(struct task_struct *p, struct task_ctx *t)
 {
-	struct vm_ctx *vm, fresh = {.vcpus = 1};
+	struct vm_ctx *vm, fresh = {};
 	__s32 tgid = p->tgid;
 
 	t->kvm_vcpu = entrain_kvm_vcpu_of(p);
@@ -166,10 +175,12 @@ static __always_inline void meet_vcpu(struct task_struct *p, struct task_ctx *t)
 	t->pub.vcpu = 1;
 	t->pub.tgid = tgid;
 	vm = bpf_map_lookup_elem(&sched_vms, &tgid);
+	if (!vm) {
+		bpf_map_update_elem(&sched_vms, &tgid, &fresh, BPF_NOEXIST);
+		vm = bpf_map_lookup_elem(&sched_vms, &tgid);
+	}
 	if (vm)
 		__sync_fetch_and_add(&vm->vcpus, 1);
-	else
-		bpf_map_update_elem(&sched_vms, &tgid, &fresh, BPF_NOEXIST);
 }
 
 static __always_inline struct vm_ctx *vm_of(struct task_ctx *t)

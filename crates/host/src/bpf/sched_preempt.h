@@ -16,8 +16,8 @@
 /* Beyond the step the slice lasts so long: the timer decides, and a tick only if the timer was lost. */
 #define EXTEND_GRACE_NS (5 * ENTRAIN_MSEC)
 
-/* Asks for one step more for the running vCPU. Returns it, 0 when it must go. */
-static __always_inline __u64 extend_step(struct task_struct *p, struct task_ctx *t, __u64 now)
+/* Asks for one step more for the running vCPU, `again` where it had one. Returns it, 0 when it must go. */
+static __always_inline __u64 extend_step(struct task_struct *p, struct task_ctx *t, bool again, __u64 now)
 {
 	struct entrain_extend_limits limits = extend_limits(t);
 	enum entrain_extend_verdict verdict;
@@ -28,9 +28,9 @@ static __always_inline __u64 extend_step(struct task_struct *p, struct task_ctx 
 	verdict = entrain_extend(&t->extend, &limits, channel_critical(p, entrain_kvm_vcpu_of(p)), now, &step);
 	if (verdict == ENTRAIN_EXTEND_GRANTED) {
 		COUNT(t, extended, 1);
-		COUNT(t, extended_ns, step);
 		boosted(p);
-	} else {
+	} else if (!again || verdict != ENTRAIN_EXTEND_NOT_CRITICAL) {
+		/* A section that ended within its extension was refused nothing. */
 		COUNT(t, extend_no[verdict & 3], 1);
 	}
 	return step;
@@ -44,16 +44,18 @@ static __always_inline __u64 extend_step(struct task_struct *p, struct task_ctx 
 static __always_inline void section_left(struct task_struct *p, struct task_ctx *t, struct cpu_ctx *c, __u32 cpu,
 					 struct entry_timer *r)
 {
-	if (entrain_critical_holds(channel_critical(p, entrain_kvm_vcpu_of(p)))) {
+	switch (entrain_lend(channel_critical(p, entrain_kvm_vcpu_of(p)), c->waiting > 0)) {
+	case ENTRAIN_LEND_GOES_ON:
 		/* Each look is an exit, in its own time: as of an extension. */
 		bpf_timer_start(&r->timer, lend_ns, BPF_F_TIMER_CPU_PIN);
-		return;
+		break;
+	case ENTRAIN_LEND_LEAVES:
+		t->leaves = LEAVES_LENT;
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+		/* fallthrough */
+	default:
+		c->granted = 0;
 	}
-	c->granted = 0;
-	if (c->waiting <= 0)
-		return;
-	t->yielded = 1;
-	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }
 
 static int recheck(void *map, __u32 *key, struct entry_timer *r)
@@ -87,7 +89,7 @@ static int recheck(void *map, __u32 *key, struct entry_timer *r)
 		return 0;
 	}
 	now = scx_bpf_now();
-	step = extend_step(p, t, now);
+	step = extend_step(p, t, true, now);
 	if (step) {
 		c->granted = now + step;
 		bpf_timer_start(&r->timer, step, BPF_F_TIMER_CPU_PIN);
@@ -111,7 +113,7 @@ static __always_inline bool may_stay(struct task_struct *prev, struct task_ctx *
 		c->leave = 0;
 		return false;
 	}
-	step = extend_step(prev, t, now);
+	step = extend_step(prev, t, false, now);
 	if (!step)
 		return false;
 	c->granted = now + step;
@@ -165,7 +167,7 @@ static __always_inline bool takes_cpu(const struct wanting *w, __u64 running, co
 	struct entrain_preempt_in in = {
 		.vtime = w->vtime,
 		.victim_vtime = running,
-		.victim_ran = entrain_sub(now, c->started),
+		.victim_ran = entrain_sub(now, c->came),
 	};
 
 	return entrain_preempt(&in, &limits);

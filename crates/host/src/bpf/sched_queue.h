@@ -41,6 +41,8 @@ static __always_inline __u64 slice_now(struct task_ctx *t, const struct cpu_ctx 
 		t->extend.used = 0;
 		return slice;
 	}
+	/* `used` is what is left of this event's steps after what came back: only now it is known. */
+	COUNT(t, extended_ns, t->extend.used);
 	slice = entrain_extend_repay(&t->extend, slice, slice_min_ns);
 	if (owed > t->extend.debt)
 		COUNT(t, repaid_ns, owed - t->extend.debt);
@@ -156,10 +158,16 @@ static __always_inline bool take_sibling(__s32 cpu, __u64 first_vtime, __u64 now
 	return false;
 }
 
+/* The first who waits in a CPU's queue, if anybody does. */
+static __always_inline struct task_struct *first_task(const struct cpu_ctx *c, __u32 cpu)
+{
+	return c->waiting > 0 ? scx_bpf_dsq_peek(DSQ_CPU(cpu)) : NULL;
+}
+
 /* The clock of the first who waits in a CPU's queue. Returns whether anybody does. */
 static __always_inline bool first_of(const struct cpu_ctx *c, __u32 cpu, __u64 *vtime)
 {
-	struct task_struct *p = c->waiting > 0 ? scx_bpf_dsq_peek(DSQ_CPU(cpu)) : NULL;
+	struct task_struct *p = first_task(c, cpu);
 
 	if (!p)
 		return false;
@@ -180,11 +188,15 @@ static __always_inline __s32 behind_at(struct cpu_ctx *c, __s32 cpu, __u64 ours)
 	bpf_for (i, 0, FETCH_SCAN) {
 		__u32 other = c->probe + 1 < nr_cpus ? c->probe + 1 : 0;
 		struct cpu_ctx *o = cpu_ctx(other);
-		__u64 theirs;
+		struct task_struct *p;
 
 		c->probe = other;
-		if (o && other != cpu && o->llc == c->llc && first_of(o, other, &theirs) &&
-		    entrain_fetch(theirs, ours, migrate_ns))
+		if (!o || other == cpu || o->llc != c->llc)
+			continue;
+		p = first_task(o, other);
+		/* One that may not come here is not for this CPU to make way for. */
+		if (p && entrain_fetch(p->scx.dsq_vtime, ours, migrate_ns) && !p->migration_disabled &&
+		    bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 			return other;
 	}
 	return -1;

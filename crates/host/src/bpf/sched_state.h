@@ -74,6 +74,10 @@ const volatile __u32 nr_llcs = 1;
 #define CAME_FOR_INTERRUPT 1
 #define CAME_FOR_SECTION   2
 
+/* Why a task gives its CPU to others. */
+#define LEAVES_YIELDED 1 /* itself: it was not interrupted, and has no claim to the front */
+#define LEAVES_LENT    2 /* the section that it was let in for is over */
+
 #define CLOCK_MONOTONIC 1
 #define ENOMEM		12
 
@@ -92,7 +96,7 @@ struct task_perf {
 
 struct task_ctx {
 	struct sched_public pub; /* first: the daemon reads it */
-	__u64 started;		 /* on a CPU since; 0 = is not on one */
+	__u64 started;		 /* on a CPU, and charged since; 0 = is not on one */
 	__u64 waiting;		 /* runnable without a CPU since; 0 = is not */
 	__u64 boosted;		 /* put to the front by a yield at; 0 = not since it last ran */
 	__u64 kvm_vcpu;		 /* struct kvm_vcpu, while it is inside KVM_RUN; only for probes */
@@ -108,11 +112,13 @@ struct task_ctx {
 	__u32 level;	/* enum entrain_critical when it was last taken off a CPU */
 	__u32 front;	/* 1: preempted inside a section, goes first, once */
 	__u32 share;	/* what it was charged by last, 1/1024 of a weight */
-	__u32 yielded;	/* 1: it gave up the CPU itself, so it has no claim to stay or to the front */
+	__u32 leaves;	/* LEAVES_*: it goes, even where its clock is behind; 0 = as its clock says */
 	__u32 brief;	/* CAME_FOR_*: why it was put to the front, and leaves soon */
 	__u32 heir;	/* 1: it goes on with the turn of the one who gave way to it */
 	__u32 told;	/* 1: its page says that its slice is extended */
-	__u64 together; /* its VM's time together when it was put on a CPU */
+	__u32 fresh;	/* 1: has not been in a queue yet */
+	__u32 of;	/* 1 + the CPU whose clock its own is measured by; 0 = none yet */
+	__u64 together; /* its VM's time together when it was charged last */
 	struct task_perf perf;
 };
 
@@ -126,7 +132,9 @@ struct {
 /* One CPU. Written under its run-queue lock, read by anybody. */
 struct cpu_ctx {
 	__u64 vtime;	  /* of the running task when it started; its clock now is vtime + charge(now - started) */
-	__u64 started;	  /* 0 = nothing of ours runs */
+	__u64 started;	  /* charged since, or 0 = nothing of ours runs */
+	__u64 came;	  /* when the running task was put here */
+	__u64 clock;	  /* as a queue's `vtime`, of the tasks of this CPU alone */
 	__u64 turn;	  /* when it last went to somebody by his clock */
 	__u64 next;	  /* scx tid of the task that a directed yield put to the front; 0 = none */
 	__u64 next_until; /* when that is forgotten */
@@ -139,7 +147,7 @@ struct cpu_ctx {
 	__s32 waiting; /* tasks in its queue */
 	__u32 probe;   /* the other CPU whose queue was looked at last */
 	__u32 soon;    /* CAME_FOR_*: why the task that runs was let in for a short stay; 0 = was not */
-	__u64 pad[6];
+	__u64 pad[4];
 };
 
 /* One CPU's performance (sched_perf.h), read by the daemon. Written under its run-queue lock, but for `removed`. */
@@ -213,7 +221,7 @@ struct queue_ctx queues[64];
 /* Whether a task may run nowhere else. */
 static __always_inline bool is_bound(struct task_struct *p)
 {
-	return p->nr_cpus_allowed == 1 || p->migration_disabled;
+	return p->nr_cpus_allowed == 1 || scx_migration_disabled(p);
 }
 
 static __always_inline struct queue_ctx *queue_of(__u32 llc)
@@ -238,7 +246,10 @@ static __always_inline struct sched_stats *total(void)
 	return bpf_map_lookup_elem(&sched_total, &zero);
 }
 
-/* Counts for the task and for the host. A vCPU's own counters change under its run-queue lock. */
+/*
+ * Counts for the task and for the host. A vCPU's own counters change under its run-queue lock, but for those of the
+ * looks at an extension and of trapped wfe, which another CPU's yield may meet: one of two is lost then.
+ */
 #define COUNT(t, field, n)                                                                                             \
 	do {                                                                                                           \
 		struct sched_stats *___sum = total();                                                                  \
@@ -255,6 +266,17 @@ static __always_inline struct sched_stats *total(void)
 static __always_inline bool is_excused(const struct cpu_ctx *c)
 {
 	return c->granted && c->soon != CAME_FOR_SECTION;
+}
+
+/*
+ * The clock that whoever wakes on a CPU is measured by. Where tasks are bound to CPUs, clocks of CPUs drift apart
+ * without end; by that of the furthest, one that wakes on another CPU would wait until its neighbours had come as far.
+ */
+static __always_inline __u64 clock_of(const struct cpu_ctx *c)
+{
+	__u64 all = queue_of(c->llc)->vtime, here = c->clock;
+
+	return (c->started || c->waiting > 0) && entrain_before(here, all) ? here : all;
 }
 
 /* The clock of the task that runs on a CPU, charged up to now. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * How long vCPUs of one VM are on CPUs at the same time. CPUs count without a lock: where two of them begin or end at
- * once, the time between the two is counted twice or not at all, which is less than a microsecond.
+ * once, one of the two may miss its interval or count it twice.
  */
 #ifndef ENTRAIN_SCHED_TOGETHER_H
 #define ENTRAIN_SCHED_TOGETHER_H
@@ -26,6 +26,19 @@ static __always_inline void together_begin(struct task_ctx *t, __u64 now)
 	t->together = together(vm, now);
 }
 
+/* What it had since it began or since this was asked last. */
+static __always_inline void together_again(struct task_ctx *t, __u64 now)
+{
+	struct vm_ctx *vm = vm_of(t);
+	__u64 sum;
+
+	if (!vm)
+		return;
+	sum = together(vm, now);
+	COUNT(t, corun_ns, entrain_sub(sum, t->together));
+	t->together = sum;
+}
+
 /* It ends. */
 static __always_inline void together_end(struct task_ctx *t, __u64 now)
 {
@@ -33,7 +46,7 @@ static __always_inline void together_end(struct task_ctx *t, __u64 now)
 
 	if (!vm)
 		return;
-	COUNT(t, corun_ns, entrain_sub(together(vm, now), t->together));
+	together_again(t, now);
 	if (__sync_fetch_and_add(&vm->running, -1) == 2) {
 		__sync_fetch_and_add(&vm->together, entrain_sub(now, vm->together_at));
 		vm->together_at = now;

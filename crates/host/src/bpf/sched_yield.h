@@ -44,7 +44,7 @@ static __always_inline bool turn_over(const struct spinner *s)
 
 static __always_inline void leave(const struct spinner *s)
 {
-	s->ctx->yielded = 1;
+	s->ctx->leaves = LEAVES_YIELDED;
 	/* The kernel reschedules after a yield that was followed; with no slice left, ops.dispatch comes to decide. */
 	scx_bpf_task_set_slice(s->task, 0);
 }

@@ -41,8 +41,11 @@ mod bpf {
 #[derive(Debug, thiserror::Error)]
 pub enum ScheduleError {
     /// No sched_ext.
-    #[error("this kernel has no sched_ext (CONFIG_SCHED_CLASS_EXT): use --mode observe, or a kernel from 6.12 on")]
+    #[error("this kernel has no sched_ext (CONFIG_SCHED_CLASS_EXT): use --mode observe, or a kernel from 7.3 on")]
     NoSchedExt,
+    /// A sched_ext without functions that the scheduler calls.
+    #[error("this kernel's sched_ext is too old for this scheduler (written for Linux 7.3): use --mode observe")]
+    OldSchedExt,
     /// Somebody else's scheduler.
     #[error("another scheduler is loaded ('{name}', {state}): stop it first, or use --mode observe")]
     Loaded {
@@ -141,6 +144,9 @@ impl Scheduler {
     /// Checks, loads and starts. From then on all of the host's ordinary tasks are under this scheduler.
     pub fn start(options: &Options) -> Result<Scheduler, ScheduleError> {
         guard::check_free(&options.sys)?;
+        if !Features::probe().schedules_host {
+            return Err(ScheduleError::OldSchedExt);
+        }
         guard::check_cpu_max(&options.sys.join("fs/cgroup"))?;
         let topology = Topology::read(&options.sys)?;
         // The skeleton borrows it. A pointer's worth of memory per start, never given back: the alternative is a

@@ -138,19 +138,19 @@ fn about(vm: &VmStatus, vcpu: &VcpuStatus, row: &Row, before: &Status, now: &Sta
     let seconds = now.now_ns.saturating_sub(before.now_ns) as f64 / 1e9;
     let old = before.vms.iter().find(|one| one.pid == vm.pid);
     let old_vcpu = old.and_then(|old| old.vcpus.iter().find(|one| one.tid == vcpu.tid));
-    for (of, was, is) in [
-        ("this vCPU", old_vcpu.and_then(|old| old.schedule), vcpu.schedule),
-        ("whole VM", old.and_then(|old| old.schedule), vm.schedule),
+    for (of, vcpus, was, is) in [
+        ("this vCPU", 1, old_vcpu.and_then(|old| old.schedule), vcpu.schedule),
+        ("whole VM", vm.vcpus.len(), old.and_then(|old| old.schedule), vm.schedule),
     ] {
         if let (Some(was), Some(is)) = (was, is) {
-            lines.extend(account(of, &was, &is, seconds).map(Line::from));
+            lines.extend(account(of, vcpus, &was, &is, seconds).map(Line::from));
         }
     }
     lines
 }
 
-/// What the host's scheduler has done in `seconds`, in lines of at most 79 characters.
-fn account(of: &str, was: &ScheduleStatus, is: &ScheduleStatus, seconds: f64) -> [String; 3] {
+/// What the host's scheduler has done for so many vCPUs in `seconds`, in lines of at most 79 characters.
+fn account(of: &str, vcpus: usize, was: &ScheduleStatus, is: &ScheduleStatus, seconds: f64) -> [String; 3] {
     let rate = |value: fn(&ScheduleStatus) -> u64| {
         if seconds > 0.0 { value(is).saturating_sub(value(was)) as f64 / seconds } else { 0.0 }
     };
@@ -164,7 +164,7 @@ fn account(of: &str, was: &ScheduleStatus, is: &ScheduleStatus, seconds: f64) ->
             ms(|s| s.repaid_ns),
         ),
         format!(
-            "{:<9} yields to it {:.0}/s, not: asleep {:.0}, free {:.0}, again {:.0}, ahead {:.0}",
+            "{:<9} yields {:.0}/s, not: asleep {:.0}, free {:.0}, again {:.0}, ahead {:.0}",
             "",
             rate(|s| s.yields_honoured),
             rate(|s| s.yields_not_waiting),
@@ -175,7 +175,7 @@ fn account(of: &str, was: &ScheduleStatus, is: &ScheduleStatus, seconds: f64) ->
         format!(
             "{:<9} beside a sibling {:.0} % of the time, lag {:+.1} ms",
             "",
-            rate(|s| s.corun_ns) / 1e7,
+            rate(|s| s.corun_ns) / 1e7 / vcpus.max(1) as f64,
             is.lag_ns as f64 / 1e6,
         ),
     ]
@@ -206,11 +206,20 @@ mod tests {
             lag_ns: -1_500_000,
             ..Default::default()
         };
-        let [first, _, last] = account("this vCPU", &was, &is, 2.0);
+        let [first, _, last] = account("this vCPU", 1, &was, &is, 2.0);
         assert_eq!(first, "this vCPU slices extended 10/s (1.0 ms/s, 0.0 repaid), refused 0/s");
         assert_eq!(last.trim(), "beside a sibling 50 % of the time, lag -1.5 ms");
-        let busy = ScheduleStatus { yields_honoured: most / 100, yields_not_waiting: most / 1000, ..is };
-        assert!(account("whole VM", &was, &busy, 1.0).iter().all(|line| line.chars().count() <= 79));
+        let [_, _, last] = account("whole VM", 2, &was, &is, 2.0);
+        assert_eq!(last.trim(), "beside a sibling 25 % of the time, lag -1.5 ms");
+        let busy = ScheduleStatus {
+            yields_honoured: most / 100,
+            yields_not_waiting: most / 1000,
+            yields_holds_nothing: most / 1000,
+            yields_just_boosted: most / 1000,
+            yields_unfair: most / 1000,
+            ..is
+        };
+        assert!(account("whole VM", 4, &was, &busy, 1.0).iter().all(|line| line.chars().count() <= 79));
     }
 
     #[test]

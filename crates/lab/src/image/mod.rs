@@ -65,6 +65,8 @@ struct Parts {
     guest_modules: Vec<String>,
     /// Kernel modules that lie there unloaded.
     extra: Vec<String>,
+    /// Whether guests run there, which need KVM.
+    nested: bool,
     /// The built livepatch module of `entrain isolate qpw`.
     qpw: Option<PathBuf>,
     /// What makes a host machine's CPUs as slow as their emulated frequency; None where they have none.
@@ -90,15 +92,12 @@ pub fn prepare(cache: &Cache, spec: &MachineSpec, progress: &dyn Progress) -> Re
         _ => String::new(),
     };
     let emulation = spec.frequency.as_ref().map(|_| own::emulation(spec.arch)).transpose()?;
-    let qpw = match (spec.qpw, &spec.kernel) {
-        (false, _) => None,
-        (true, None) => Some(qpw::module(cache, &archive, spec.arch, &kernel.release, progress)?),
-        (true, Some(_)) => {
-            return Err(LabError::Missing {
-                what: "the module of 'entrain isolate qpw' is built for the archive's kernels only".into(),
-                advice: "leave --kernel out".into(),
-            });
+    let qpw = match (spec.qpw, &spec.kernel, &kernel.modules) {
+        (false, _, _) => None,
+        (true, Some(_), Some(folder)) => {
+            Some(qpw::own_module(cache, spec.arch, &kernel.release, folder, &stamp, progress)?)
         }
+        (true, _, _) => Some(qpw::module(cache, &archive, spec.arch, &kernel.release, progress)?),
     };
     let parts = Parts {
         arch: spec.arch,
@@ -109,6 +108,7 @@ pub fn prepare(cache: &Cache, spec: &MachineSpec, progress: &dyn Progress) -> Re
         wanted,
         extra: spec.extra_modules.clone(),
         guest_modules: spec.guest_modules.clone(),
+        nested: spec.nested,
         qpw,
         emulation,
     };
@@ -128,6 +128,7 @@ impl Parts {
         let mut hasher = DefaultHasher::new();
         hasher.write(INIT.as_bytes());
         hasher.write(self.stamp.as_bytes());
+        hasher.write(&[u8::from(self.nested)]);
         let mut files = vec![self.kernel.image.clone(), self.kernel.config.clone(), self.base.join(".packages")];
         files.extend(self.kernel.modules.as_ref().map(|m| m.join("modules.builtin")).filter(|p| p.exists()));
         files.extend(self.own.iter().chain(&self.emulation).map(|(_, path)| path.clone()));
@@ -161,7 +162,8 @@ impl Parts {
             // The driver of the emulated frequency hardware.
             Arch::Aarch64 if self.emulation.is_some() => &["qcom_cpufreq_hw"],
             Arch::Aarch64 => &[],
-            Arch::X86_64 => &["kvm_amd", "kvm_intel"],
+            Arch::X86_64 if self.nested => &["kvm_amd", "kvm_intel"],
+            Arch::X86_64 => &[],
         };
         let extra: Vec<&str> = self.extra.iter().map(String::as_str).collect();
         let extra = match &self.kernel.modules {

@@ -46,6 +46,11 @@ uint64_t guest_n_slice(uint32_t waiting)
 	return guest_slice(waiting);
 }
 
+uint64_t guest_n_debt(uint64_t share, uint64_t total)
+{
+	return guest_debt(share, total);
+}
+
 int guest_n_preempts(uint64_t waking, uint64_t running)
 {
 	return guest_preempts(waking, running);

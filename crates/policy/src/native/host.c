@@ -12,6 +12,16 @@ uint64_t entrain_n_charge(uint64_t ran, uint64_t weight)
 	return entrain_charge(ran, weight);
 }
 
+uint64_t entrain_n_move_vtime(uint64_t vtime, uint64_t from, uint64_t to, uint64_t apart)
+{
+	return entrain_move_vtime(vtime, from, to, apart);
+}
+
+uint64_t entrain_n_alone_vtime(uint64_t vtime, uint64_t furthest, uint64_t behind)
+{
+	return entrain_alone_vtime(vtime, furthest, behind);
+}
+
 uint64_t entrain_n_wake_vtime(uint64_t vtime, uint64_t queue, uint64_t credit, uint64_t debt)
 {
 	return entrain_wake_vtime(vtime, queue, credit, debt);
@@ -56,6 +66,11 @@ uint64_t entrain_n_extend_repay(struct entrain_extend_state *s, uint64_t slice, 
 int entrain_n_yield(const struct entrain_yield_in *in, const struct entrain_yield_limits *l)
 {
 	return entrain_yield(in, l);
+}
+
+int entrain_n_lend(uint32_t level, uint32_t others_wait)
+{
+	return entrain_lend(level, others_wait);
 }
 
 int entrain_n_corun(const struct entrain_corun_in *in, uint64_t skew)
