@@ -83,10 +83,11 @@ void SCX_OP(guest_enqueue, struct task_struct *p, __u64 enq_flags)
 	}
 	v = vcpu(target < 0 ? cpu : target);
 	if (wakeup && target == cpu && !v->idle && v->run_at && cpu == bpf_get_smp_processor_id() &&
-	    guest_preempts(vtime, running_vtime(v, now))) {
+	    !scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL) && guest_preempts(vtime, running_vtime(v, now))) {
 		/*
 		 * It takes the vCPU that wakes it. A kick would do, too, but that is an interrupt to itself, and in a
-		 * guest an exit; put into the vCPU's own queue it makes the kernel reschedule as it is.
+		 * guest an exit; put into the vCPU's own queue it makes the kernel reschedule as it is. One at a time:
+		 * what lies there nobody else can take.
 		 */
 		count(&stats.wake_queued);
 		count(&stats.preempts);
@@ -113,9 +114,13 @@ void SCX_OP(guest_enqueue, struct task_struct *p, __u64 enq_flags)
 		return;
 	}
 	if (!wakeup) {
-		/* A task whose slice is over makes way for another: an idle vCPU may have it. */
+		/*
+		 * A task whose slice is over makes way for another: an idle vCPU may have it. For one that computes,
+		 * any in use: on a busy host none is certain to run at once, but the guest is entitled to each that it
+		 * keeps.
+		 */
 		if (target == cpu)
-			wake_helper(p, cpu, false);
+			wake_helper(p, cpu, t->ran >= GUEST_SLICE_NS);
 		return;
 	}
 	count(&stats.wake_queued);
