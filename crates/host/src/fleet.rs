@@ -134,7 +134,8 @@ impl Fleet {
                     info!("{}: {why}; let go of its pages", vm.name);
                 }
                 pair::release(&self.programs, held)?;
-                vm.start_over(vm.channel);
+                // What was paired is not any more; searched anew.
+                vm.start_over(Channel::Silent);
             } else {
                 restore(vm, held);
             }
@@ -161,6 +162,7 @@ impl Fleet {
             })
             .map(|(id, _)| *id)
             .collect();
+        let mut others = !changed.is_empty();
         for id in changed {
             let vcpu = vm.vcpus.remove(&id).expect("listed above");
             debug!("{}: vCPU {id} has left its thread {}", vm.name, vcpu.tid);
@@ -186,9 +188,14 @@ impl Fleet {
             self.programs.vcpus.set(index as usize, entry);
             if self.programs.track(index, found.tid)? {
                 vm.vcpus.insert(*id, Vcpu { index, tid: found.tid, kvm_vcpu: found.kvm_vcpu, paired: None });
+                others = true;
             } else {
                 self.vcpu_numbers.give_back(index);
             }
+        }
+        // A vCPU that was plugged in is looked for among the pages that are known.
+        if others && vm.channel == Channel::Paired {
+            vm.channel = Channel::Partial;
         }
         Ok(())
     }

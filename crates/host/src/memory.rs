@@ -78,7 +78,8 @@ pub(crate) struct Region {
     pub(crate) start: u64,
     /// One past the last.
     pub(crate) end: u64,
-    /// Others that map the same file see what is written here.
+    /// Others that map the same file see what is written here, and the process itself may write it. Whoever maps
+    /// another's file read-only must not have it written by a daemon with more rights.
     pub(crate) shared: bool,
     /// Bytes into the file.
     pub(crate) offset: u64,
@@ -97,7 +98,7 @@ pub(crate) fn parse_maps(text: &str) -> Vec<Region> {
         Some(Region {
             start: u64::from_str_radix(start, 16).ok()?,
             end: u64::from_str_radix(end, 16).ok()?,
-            shared: permissions.as_bytes().get(3) == Some(&b's'),
+            shared: matches!(permissions.as_bytes(), [_, b'w', _, b's']),
             offset: u64::from_str_radix(offset, 16).ok()?,
             file: inode != "0",
         })
@@ -260,13 +261,15 @@ mod tests {
     #[test]
     fn maps_are_parsed() {
         let text = "7f0000000000-7f0020000000 rw-s 00200000 00:01 1033 /memfd:memory-backend-memfd (deleted)\n\
-                    7f0030000000-7f0030001000 rw-p 00000000 00:00 0 \nnonsense\n";
+                    7f0030000000-7f0030001000 rw-p 00000000 00:00 0 \nnonsense\n\
+                    7f0040000000-7f0040001000 r--s 00000000 00:01 1034 /memfd:another's (deleted)\n";
         let regions = parse_maps(text);
-        assert_eq!(regions.len(), 2);
+        assert_eq!(regions.len(), 3);
         let ram =
             Region { start: 0x7f00_0000_0000, end: 0x7f00_2000_0000, shared: true, offset: 0x20_0000, file: true };
         assert_eq!(regions[0], ram);
         assert!(!regions[1].shared && !regions[1].file);
+        assert!(!regions[2].shared, "what the VMM may not write, nobody writes for it");
     }
 
     #[test]

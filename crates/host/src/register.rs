@@ -68,6 +68,7 @@ pub(crate) fn pair_registered(programs: &Programs, vm: &mut Vm, memory: &Process
     let Some(registration) = vm.registration.clone() else { return };
     let before = vm.paired();
     let mut missing = 0;
+    let mut lost = false;
     let mut read_only = 0;
     for (number, &gpa) in registration.pages.iter().enumerate() {
         let verified = match sibling(&vm.found.slots, memory, &registration.first, number as u32, gpa) {
@@ -77,6 +78,7 @@ pub(crate) fn pair_registered(programs: &Programs, vm: &mut Vm, memory: &Process
             Err(error) => {
                 refused(vm, gpa, &error);
                 missing += 1;
+                lost |= number == 0;
                 continue;
             }
         };
@@ -102,10 +104,19 @@ pub(crate) fn pair_registered(programs: &Programs, vm: &mut Vm, memory: &Process
             }
         }
     }
-    settle(vm, before, missing, read_only);
+    settle(vm, before, Left { missing, read_only, lost });
 }
 
-fn settle(vm: &mut Vm, before: usize, missing: usize, read_only: usize) {
+/// What could not be paired.
+struct Left {
+    missing: usize,
+    read_only: usize,
+    /// The first page is another's or nobody's: the guest or its agent has begun anew.
+    lost: bool,
+}
+
+fn settle(vm: &mut Vm, before: usize, left: Left) {
+    let Left { missing, read_only, lost } = left;
     let paired = vm.paired();
     if read_only > 0 {
         vm.channel = Channel::ReadOnly;
@@ -118,7 +129,7 @@ fn settle(vm: &mut Vm, before: usize, missing: usize, read_only: usize) {
         }
     } else if paired == 0 {
         // Withdrawn or lost before it was accepted; the search begins anew.
-        if missing == 0 {
+        if missing == 0 || lost {
             vm.start_over(Channel::Silent);
         }
     } else {

@@ -10,7 +10,7 @@ pub const CONFIG_ON: &[&str] =
     &["PREEMPT_RT", "X86_64", "SMP", "LIVEPATCH", "KPROBES", "KALLSYMS_ALL", "DYNAMIC_FTRACE_WITH_ARGS"];
 
 /// The configuration must not have these: they change the layouts or the locking.
-pub const CONFIG_OFF: &[&str] = &["SLUB_TINY", "RANDSTRUCT_FULL", "CFI"];
+pub const CONFIG_OFF: &[&str] = &["SLUB_TINY", "MEM_ALLOC_PROFILING_DEBUG", "RANDSTRUCT_FULL", "CFI"];
 
 /// `sizeof(local_lock_t)`, bytes.
 pub const LOCK: u32 = 32;

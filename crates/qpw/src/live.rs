@@ -76,7 +76,10 @@ pub fn unload(timeout: Duration) -> anyhow::Result<Vec<String>> {
     }
     let dir = wait::patch_dir(root);
     if dir.exists() {
-        fs::write(dir.join("enabled"), "0").context("switching the livepatch off")?;
+        // The kernel refuses what was asked for before, while that transition still goes on.
+        if fs::read_to_string(dir.join("enabled")).is_ok_and(|text| text.trim() == "1") {
+            fs::write(dir.join("enabled"), "0").context("switching the livepatch off")?;
+        }
         if !wait::ended(root, timeout) {
             return Ok(still_behind(root, false));
         }

@@ -53,8 +53,10 @@ int BPF_PROG(observe_switch, bool preempt, struct task_struct *prev, struct task
 	now = bpf_ktime_get_ns();
 	if (out) {
 		vcpu = entrain_vcpu_by_index(out - 1);
-		if (vcpu && vcpu->used)
-			switch_out(vcpu, out - 1, prev, pcpu, prev_state == 0, now);
+		if (vcpu && vcpu->used) {
+			/* One that was about to sleep when it was preempted still runs. */
+			switch_out(vcpu, out - 1, prev, pcpu, preempt || prev_state == 0, now);
+		}
 	}
 	if (in) {
 		vcpu = entrain_vcpu_by_index(in - 1);

@@ -140,6 +140,10 @@ impl Weights {
         let file = group.join("cpu.weight");
         // The VM may end at any moment, and its cgroup with it.
         let Ok(before) = fs::read_to_string(&file) else { return };
+        // Whoever has changed it since means it.
+        if self.set.get(&group).is_some_and(|set| before.trim() != set.now.to_string()) {
+            return;
+        }
         match fs::write(&file, weight.to_string()) {
             Ok(()) => {
                 info!("{}: {} becomes {weight}", file.display(), before.trim());
@@ -253,6 +257,8 @@ mod tests {
         tree.put(WEIGHT, "777\n");
         tree.apply(&mut weights, "default = 'critical'\n");
         assert_eq!(tree.get(WEIGHT), "777");
+        tree.apply(&mut weights, "default = 'batch'\n");
+        assert_eq!(tree.get(WEIGHT), "777", "nor when the class asks for another");
         weights.take_all_back();
         assert_eq!(tree.get(WEIGHT), "777");
         let mut again = Weights::default();

@@ -33,7 +33,7 @@ const WIDTH: u16 = 110;
 /// 2 error.
 #[derive(Clone, Debug, Args)]
 pub struct CheckArgs {
-    /// The CPUs that are to be quiet [default: those of isolcpus=, nohz_full= and rcu_nocbs=]
+    /// The CPUs that are to be quiet [default: those of isolcpus= and nohz_full=, else of rcu_nocbs=]
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<CpuSet>,
     /// Print JSON
@@ -84,6 +84,12 @@ fn checked(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let mut findings = all(&system);
     let mut applied = Vec::new();
     if args.fix {
+        if system.quiet.is_empty() || system.housekeeping.is_empty() {
+            bail!(
+                "nothing was changed: {} (name the CPUs that are to be quiet with --cpus)",
+                if system.quiet.is_empty() { "no CPU is isolated" } else { "no CPU would be left for the rest" }
+            );
+        }
         applied = fix(&root, &findings)?;
         findings = all(&System::read(root, args.cpus.as_ref()));
     }
@@ -137,7 +143,9 @@ fn undo(root: &Root, json: bool) -> anyhow::Result<ExitCode> {
     let mut applied = Vec::new();
     for change in changes.iter().rev() {
         let back = change.reverse();
-        let error = back.apply(root).err().map(|error| error.to_string());
+        // What has gone since (a device was unplugged) needs no undoing.
+        let error = back.apply(root).err().filter(|error| error.kind() != io::ErrorKind::NotFound);
+        let error = error.map(|error| error.to_string());
         if error.is_some() {
             failed.insert(0, change.clone());
         }
@@ -237,6 +245,16 @@ mod tests {
         for (path, text) in files {
             assert_eq!(root.read(path).unwrap(), text, "{path}");
         }
+        assert!(record::load(&root).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_has_gone_needs_no_undoing() {
+        let (dir, root) = tree(&[("sys/devices/system/cpu/online", "0-3"), ("sys/kernel/mm/ksm/run", "1")]);
+        let findings = all(&System::read(root.clone(), Some(&"2-3".parse().unwrap())));
+        assert_eq!(fix(&root, &findings).unwrap().len(), 1);
+        std::fs::remove_dir_all(dir.path().join("sys/kernel/mm")).unwrap();
+        assert_eq!(undo(&root, false).unwrap(), ExitCode::SUCCESS);
         assert!(record::load(&root).unwrap().is_empty());
     }
 

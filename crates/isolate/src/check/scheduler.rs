@@ -46,6 +46,10 @@ fn fair_server(system: &System) -> Option<Finding> {
         return Some(finding.by("mount -t debugfs none /sys/kernel/debug"));
     }
     let path = |cpu: u32| format!("{FAIR}/cpu{cpu}/runtime");
+    if system.quiet.iter().any(|cpu| system.root.read(&path(cpu)).is_none()) {
+        let finding = Finding::new("fair server", State::Unknown, "can't be read", "off on isolated CPUs");
+        return Some(finding.because(why, source).by("run as root; lockdown (Secure Boot) closes debugfs"));
+    }
     let on: Vec<u32> =
         system.quiet.iter().filter(|cpu| system.root.read(&path(*cpu)).is_some_and(|text| text != "0")).collect();
     let found = match on.as_slice() {
@@ -116,6 +120,17 @@ mod tests {
             ]
         );
         assert_eq!(all[1].command, "echo 0 > /sys/kernel/debug/sched/fair_server/cpu2/runtime");
+    }
+
+    #[test]
+    fn a_server_that_can_not_be_read_is_not_off() {
+        let (_dir, root) = tree(&[
+            ("sys/devices/system/cpu/online", "0-3"),
+            ("proc/sys/kernel/osrelease", "7.3.4"),
+            ("sys/kernel/debug/sched/fair_server/cpu2/runtime", "0"),
+        ]);
+        let all = check(&System::read(root, Some(&"2-3".parse().unwrap())));
+        assert_eq!((all[0].check, all[0].state), ("fair server", State::Unknown));
     }
 
     #[test]

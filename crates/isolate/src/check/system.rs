@@ -37,7 +37,10 @@ impl System {
             Some(list) => list.parse().unwrap_or_default(),
             None => CpuSet::default(),
         };
-        let quiet = wanted.cloned().unwrap_or_else(|| isolated.union(&nohz_full).union(&rcu_nocbs)).common(&online);
+        // rcu_nocbs=all is common, and says nothing of quiet CPUs where others are named.
+        let named = isolated.union(&nohz_full);
+        let found = || if named.is_empty() { rcu_nocbs.clone() } else { named.clone() };
+        let quiet = wanted.cloned().unwrap_or_else(found).common(&online);
         let osrelease = root.read("proc/sys/kernel/osrelease").unwrap_or_default();
         Self {
             housekeeping: online.without(&quiet),
@@ -101,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn quiet_cpus_are_the_union_unless_told() {
+    fn quiet_cpus_are_those_isolated_unless_told() {
         let (_dir, root) = tree(&[
             ("sys/devices/system/cpu/online", "0-7\n"),
             ("sys/devices/system/cpu/possible", "0-15\n"),
@@ -112,7 +115,7 @@ mod tests {
             ("proc/cpuinfo", "flags\t\t: fpu hypervisor\n"),
         ]);
         let system = System::read(root.clone(), None);
-        assert_eq!(system.quiet.to_string(), "0-7");
+        assert_eq!((system.quiet.to_string().as_str(), system.housekeeping.to_string().as_str()), ("2-4", "0-1,5-7"));
         assert!(system.rt && system.guest && system.at_least((6, 12)) && !system.at_least((6, 13)));
         let system = System::read(root, Some(&"2-4".parse().unwrap()));
         assert_eq!((system.housekeeping.to_string().as_str(), system.covers(&system.isolated)), ("0-1,5-7", false));

@@ -150,7 +150,7 @@ fn priority(system: &System, vms: &[Vm]) -> Finding {
     let mut changes = Vec::new();
     let mut wrong = Vec::new();
     for thread in vms.iter().flat_map(|vm| &vm.threads).filter(|t| t.vcpu && system.covers_one(&t.allowed)) {
-        if !matches!(thread.policy.0, libc::SCHED_FIFO | libc::SCHED_RR) {
+        if !matches!(thread.policy.0, libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE) {
             wrong.push(format!("{} ({})", thread.comm, thread.tid));
             changes.push(Change::Policy {
                 tid: thread.tid,
