@@ -87,7 +87,7 @@ mirror! {
         domain: u32,
         capacity: u32,
         perf: u32,
-        pad: u32,
+        counted: u32,
         slots: [u32; 4],
         switches: u64,
         idles: u64,

@@ -87,7 +87,7 @@ struct entrain_pcpu {
 	__u32 domain;	/* CPUs that share a cache: the kernel looks for an idle CPU among them */
 	__u32 capacity; /* 0..1024, by the daemon */
 	__u32 perf;	/* performance level now, 0..1024 */
-	__u32 pad;
+	__u32 counted;	/* the domain in which it counts as open: its own may change as CPUs come and go */
 	__u32 slots[ENTRAIN_PCPU_SLOTS]; /* 1 + index of halted vCPUs that may run on this pCPU only */
 	/* Counters since start. */
 	__u64 switches;	 /* context switches of vCPUs */

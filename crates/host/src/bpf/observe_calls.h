@@ -28,6 +28,11 @@ int track(struct entrain_track_args *args)
 	args->error = -ESRCH;
 	if (!task)
 		return 0;
+	/* A vCPU that was unplugged keeps its thread's number, which may be another's by now. */
+	if (vcpu && task->tgid != vcpu->tgid) {
+		bpf_task_release(task);
+		return 0;
+	}
 	if (!vcpu || !thread) {
 		bpf_task_release(task);
 		args->error = -EINVAL;

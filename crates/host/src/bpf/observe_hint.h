@@ -72,12 +72,16 @@ static __always_inline bool refresh(__u32 slot)
 /* From now on a vCPU that wakes here runs at once, or no more. */
 static __always_inline void opens(struct entrain_pcpu *pcpu, bool open)
 {
-	__u32 id = pcpu->domain;
-	struct entrain_domain *dom = bpf_map_lookup_elem(&domains, &id);
+	struct entrain_domain *dom;
 	int i, before;
+	__u32 id;
 
 	if (pcpu->open == open)
 		return;
+	if (open)
+		pcpu->counted = pcpu->domain;
+	id = pcpu->counted;
+	dom = bpf_map_lookup_elem(&domains, &id);
 	pcpu->open = open;
 	for (i = 0; i < ENTRAIN_PCPU_SLOTS; i++)
 		pcpu->instants += refresh(pcpu->slots[i]);

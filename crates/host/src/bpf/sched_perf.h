@@ -80,15 +80,15 @@ static __always_inline __u32 perf_scale(__s32 cpu, struct sched_perf_cpu *c)
 
 /*
  * The task's effective uclamp.max, its cgroups' limits included. The kernel keeps it for tasks that are queued, once
- * anybody on the machine has used uclamp; before that nothing is limited.
+ * anybody on the machine has used uclamp; before that nothing is limited. One that wakes has the limit that it had.
  */
-static __always_inline __u32 perf_limit(struct task_struct *p)
+static __always_inline __u32 perf_limit(struct task_struct *p, struct task_ctx *t)
 {
 	struct task_struct___uclamp *u = (void *)p;
 
-	if (!bpf_core_field_exists(u->uclamp) || !BPF_CORE_READ_BITFIELD_PROBED(u, uclamp[1].active))
-		return ENTRAIN_CAPACITY_SCALE;
-	return BPF_CORE_READ_BITFIELD_PROBED(u, uclamp[1].value);
+	if (bpf_core_field_exists(u->uclamp) && BPF_CORE_READ_BITFIELD_PROBED(u, uclamp[1].active))
+		t->perf.limit = 1 + BPF_CORE_READ_BITFIELD_PROBED(u, uclamp[1].value);
+	return t->perf.limit ? t->perf.limit - 1 : ENTRAIN_CAPACITY_SCALE;
 }
 
 /*
@@ -117,7 +117,7 @@ static __always_inline __u32 perf_demand(struct task_struct *p, struct task_ctx 
 {
 	__u32 demand = entrain_max(guest_util(t->perf.util.load), perf_claim(p, t, scale, now));
 
-	return t->pub.vcpu ? entrain_min(demand, perf_limit(p)) : demand;
+	return t->pub.vcpu ? entrain_min(demand, perf_limit(p, t)) : demand;
 }
 
 /* Tells the listener. Only for the CPU whose run-queue lock is held, or without any. */
@@ -144,7 +144,7 @@ static __always_inline void perf_ask(struct task_struct *p, struct task_ctx *t, 
 	in.task = guest_util(t->perf.util.load);
 	in.claim = perf_claim(p, t, scale, now);
 	if (t->pub.vcpu)
-		in.limit = perf_limit(p);
+		in.limit = perf_limit(p, t);
 	c->claim = in.claim;
 	c->bound = is_bound(p);
 	c->demand = entrain_min(entrain_max(in.task, in.claim), in.limit);

@@ -91,7 +91,7 @@ struct task_perf {
 	__u32 est;    /* what it used when it last ran, 0..1024 */
 	__s32 home;   /* 1 + the CPU whose sum it is part of */
 	__u32 target; /* 1 + the CPU that it leaves for */
-	__u32 pad;
+	__u32 limit;  /* 1 + its uclamp.max when it was queued last; 0 = not known */
 };
 
 struct task_ctx {
