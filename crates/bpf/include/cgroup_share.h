@@ -174,6 +174,8 @@ static __s32 cgroup_enter(struct cgroup *cgrp, __u64 weight)
 
 	if (!ctx)
 		return -12 /* ENOMEM */;
+	/* Nobody is counted yet: it may hold what an earlier attachment of the scheduler left. */
+	__builtin_memset(ctx, 0, sizeof(*ctx));
 	ctx->weight = entrain_weight_clamp(weight);
 	return 0;
 }

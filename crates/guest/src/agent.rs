@@ -42,6 +42,14 @@ pub trait Companion {
     fn beat(&mut self, _pages: &Pages) -> Result<bool> {
         Ok(false)
     }
+    /// Calls of `look` for each beat, spread evenly.
+    fn looks(&self) -> u32 {
+        1
+    }
+    /// Called more often than the beat.
+    fn look(&mut self, _pages: &Pages) -> Result<()> {
+        Ok(())
+    }
     /// Ends it, before the pages are taken back.
     fn stop(&mut self) {}
     /// Every host has let go; the pages still hold what they held.
@@ -152,8 +160,15 @@ impl Registration {
             self.ring(standing);
             tell_service_manager(if ready { NotifyState::Watchdog } else { NotifyState::Ready });
             ready = true;
-            if companion.beat(&self.pages)? || signals.wait(Duration::from_nanos(GUEST_BEAT_NS))? {
+            if companion.beat(&self.pages)? {
                 return Ok(());
+            }
+            let looks = companion.looks().max(1);
+            for _ in 0..looks {
+                if signals.wait(Duration::from_nanos(GUEST_BEAT_NS) / looks)? {
+                    return Ok(());
+                }
+                companion.look(&self.pages)?;
             }
         }
     }

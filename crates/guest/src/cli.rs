@@ -29,6 +29,10 @@ pub struct GuestArgs {
     #[arg(long)]
     no_park: bool,
 
+    /// With --mode schedule: schedule also while the host has a CPU for every vCPU, instead of standing by
+    #[arg(long)]
+    always: bool,
+
     /// With --mode vcpud: how; cpuset where the system has it, else hotplug
     #[arg(long, value_enum)]
     park_by: Option<Backend>,
@@ -113,7 +117,7 @@ pub fn run(args: GuestArgs) -> anyhow::Result<ExitCode> {
     }
     match args.mode {
         Mode::Register => agent::run(&system, args.anywhere, &mut RegisterOnly)?,
-        Mode::Schedule => agent::run(&system, args.anywhere, &mut Schedule::new(&system, !args.no_park)?)?,
+        Mode::Schedule => agent::run(&system, args.anywhere, &mut Schedule::new(&system, !args.no_park, args.always)?)?,
         Mode::Vcpud => agent::run(&system, args.anywhere, &mut Vcpud::new(&system, args.park_by))?,
     }
     Ok(ExitCode::SUCCESS)

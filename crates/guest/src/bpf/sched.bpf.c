@@ -311,7 +311,13 @@ void SCX_OP(guest_update_idle, __s32 cpu, bool idle)
 
 __s32 SCX_OP(guest_init_task, struct task_struct *p, struct scx_init_task_args *args)
 {
-	return bpf_task_storage_get(&sched_tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE) ? 0 : -12 /* ENOMEM */;
+	struct task_ctx *t = bpf_task_storage_get(&sched_tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!t)
+		return -12 /* ENOMEM */;
+	/* It may hold what an earlier attachment left. */
+	__builtin_memset(t, 0, sizeof(*t));
+	return 0;
 }
 
 __s32 SCX_OP_SLEEPABLE(guest_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args)
@@ -324,11 +330,30 @@ void SCX_OP(guest_cgroup_set_weight, struct cgroup *cgrp, __u32 weight)
 	cgroup_reweigh(cgrp, weight);
 }
 
+/* The scheduler may be attached more than once (standby): tasks and vCPUs are counted from the beginning each time. */
+static void start_anew(void)
+{
+	int i;
+
+	exit_kind = 0;
+	total_share = 0;
+	nr_runnable = 0;
+	__builtin_memset(&vcpud, 0, sizeof(vcpud));
+	bpf_for (i, 0, nr_vcpus) {
+		struct vcpu_ctx *v = vcpu(i);
+		__u64 offline = v->offline;
+
+		__builtin_memset(v, 0, sizeof(*v));
+		v->offline = v->parked = offline;
+	}
+}
+
 __s32 SCX_OP_SLEEPABLE(guest_init)
 {
 	__s32 error;
 	int i;
 
+	start_anew();
 	bpf_for (i, 0, nr_vcpus) {
 		error = scx_bpf_create_dsq(QUEUE_OPEN(i), -1);
 		if (!error)

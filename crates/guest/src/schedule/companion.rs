@@ -2,14 +2,15 @@
 
 use std::fs;
 use std::mem::MaybeUninit;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use entrain_channel::page::feature;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Func;
 
+use super::standby::{self, Look, Meter, Standby};
 use super::{Options, Scheduler};
-use crate::agent::Companion;
+use crate::agent::{Companion, now};
 use crate::error::{GuestError, Result};
 use crate::pages::Pages;
 use crate::system::System;
@@ -17,34 +18,67 @@ use crate::system::System;
 /// Loads anew at most so often in a row, each within one beat of the last: more is not hotplug but a fault.
 const RELOADS: u32 = 20;
 
-/// Runs the scheduler beside the registration, loads it anew when CPUs come or go, and shows its counters in a file.
+/// Nanoseconds in a millisecond.
+const MS: u64 = 1_000_000;
+/// Looks in a beat at whether the scheduler is worth having: every 100 ms.
+const LOOKS: u32 = 5;
+
+/// Runs the scheduler beside the registration, loads it anew when CPUs come or go, has it stand by while it could gain
+/// nothing, and shows its counters in a file.
 pub struct Schedule {
     system: System,
     vcpud: bool,
     scheduler: Option<Scheduler<'static>>,
+    /// CPUs that it was loaded for.
+    online: Vec<u32>,
+    /// `None`: it never stands by.
+    standby: Option<Standby>,
+    meter: Meter,
     reloads: u32,
     show: PathBuf,
 }
 
 impl Schedule {
-    /// For this machine; `vcpud` = whether vCPUs are parked for which the host has no CPU.
+    /// For this machine; `vcpud` = whether vCPUs are parked for which the host has no CPU, `always` = whether it works also
+    /// while the host has a CPU for every vCPU.
     ///
     /// # Errors
     /// When the kernel has no sched_ext.
-    pub fn new(system: &System, vcpud: bool) -> Result<Schedule> {
+    pub fn new(system: &System, vcpud: bool, always: bool) -> Result<Schedule> {
         if !system.has_sched_ext() {
             return Err(GuestError::NoSchedExt);
         }
         let show = system.run_folder()?.join("schedule.json");
-        Ok(Schedule { system: system.clone(), vcpud, scheduler: None, reloads: 0, show })
+        let standby = (!always).then(|| Standby::new(now()));
+        Ok(Schedule {
+            system: system.clone(),
+            vcpud,
+            scheduler: None,
+            online: Vec::new(),
+            standby,
+            meter: Meter::default(),
+            reloads: 0,
+            show,
+        })
+    }
+
+    /// Puts all tasks on the scheduler; loads it before where that is not done, or was for other CPUs.
+    fn attach(&mut self, pages: &Pages) -> Result<()> {
+        if self.scheduler.is_none() || self.system.online_cpus()? != self.online {
+            self.load(pages)?;
+        }
+        let Some(scheduler) = &mut self.scheduler else { return Ok(()) };
+        scheduler.attach()
     }
 
     fn load(&mut self, pages: &Pages) -> Result<()> {
-        let options = Options { nr_vcpus: pages.count() as u32, online: self.system.online_cpus()?, vcpud: self.vcpud };
+        let online = self.system.online_cpus()?;
+        let options = Options { nr_vcpus: pages.count() as u32, online: online.clone(), vcpud: self.vcpud };
         // The programs of one load stay until the process ends: loads are counted by hotplug events, not by time.
         let object = Box::leak(Box::new(MaybeUninit::uninit()));
         let loaded = Scheduler::load(object, pages.fd(), &options);
         self.scheduler = Some(loaded.map_err(|error| if is_old() { GuestError::OldSchedExt } else { error })?);
+        self.online = online;
         tracing::info!("scheduling {} vCPUs, {} of them online", options.nr_vcpus, options.online.len());
         Ok(())
     }
@@ -72,7 +106,33 @@ impl Companion for Schedule {
     }
 
     fn start(&mut self, pages: &Pages) -> Result<()> {
-        self.load(pages)
+        self.attach(pages)
+    }
+
+    fn looks(&self) -> u32 {
+        if self.standby.is_some() { LOOKS } else { 1 }
+    }
+
+    fn look(&mut self, pages: &Pages) -> Result<()> {
+        let (Some(standby), Some(scheduler)) = (&mut self.standby, &mut self.scheduler) else { return Ok(()) };
+        let spent = self.meter.read(Path::new("/"))?;
+        let (attached, stats) = (scheduler.is_attached(), scheduler.stats());
+        let wanted = standby.step(&Look {
+            now: now(),
+            ran: spent.ran,
+            stolen: spent.stolen,
+            paced: standby::is_paced(pages),
+            crowded: attached && stats.keep < stats.runnable.min(self.online.len() as u64),
+        });
+        if attached && !wanted && scheduler.exit().is_none() {
+            scheduler.detach();
+            standby::fall_silent(pages);
+            tracing::info!("the host has a CPU for every vCPU: the kernel's own scheduler works, this one stands by");
+        } else if !attached && wanted {
+            tracing::info!("the host withholds time ({} of {} ms): scheduling", spent.stolen / MS, (spent.ran + spent.stolen) / MS);
+            self.attach(pages)?;
+        }
+        Ok(())
     }
 
     fn beat(&mut self, pages: &Pages) -> Result<bool> {
@@ -88,7 +148,7 @@ impl Companion for Schedule {
             return Err(GuestError::SchedulerLeft(exit.reason));
         }
         tracing::info!("the kernel unloaded the scheduler ({}); loading it anew", exit.reason);
-        self.load(pages)?;
+        self.attach(pages)?;
         Ok(false)
     }
 

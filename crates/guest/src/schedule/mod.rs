@@ -1,9 +1,10 @@
 //! The guest's sched_ext scheduler: loads it over the agent's pages and tells how it fares.
 //!
-//! The scheduler lives as long as the [`Scheduler`] value. When the process ends, however it ends, the kernel takes the
+//! The scheduler works from [`Scheduler::attach`] to [`Scheduler::detach`], or as long as the value lives. When the process ends, however it ends, the kernel takes the
 //! scheduler down and all tasks are back on EEVDF.
 
 mod companion;
+mod standby;
 mod stats;
 
 use std::mem::MaybeUninit;
@@ -58,10 +59,10 @@ pub struct Scheduler<'object> {
 }
 
 impl<'object> Scheduler<'object> {
-    /// Loads the scheduler over `pages` (the agent's map, an element per vCPU) and puts all ordinary tasks on it.
+    /// Loads the scheduler over `pages` (the agent's map, an element per vCPU); nothing runs on it yet.
     ///
     /// # Errors
-    /// When the kernel refuses it: no sched_ext, another scheduler is loaded, rights are missing.
+    /// When the kernel refuses its programs: no sched_ext or an older one, rights are missing.
     pub fn load(
         object: &'object mut MaybeUninit<OpenObject>,
         pages: BorrowedFd<'_>,
@@ -83,17 +84,31 @@ impl<'object> Scheduler<'object> {
             .entrain_pages
             .reuse_fd(pages)
             .map_err(GuestError::bpf("the agent's pages do not suit the scheduler"))?;
-        let mut skel = open.load().map_err(GuestError::bpf("the kernel refused the scheduler's programs"))?;
-        let link = skel
-            .maps
-            .guest_ops
-            .attach_struct_ops()
-            .map_err(GuestError::bpf("the kernel did not take the scheduler; is another one loaded?"))?;
-        Ok(Scheduler { skel, link: Some(link) })
+        let skel = open.load().map_err(GuestError::bpf("the kernel refused the scheduler's programs"))?;
+        Ok(Scheduler { skel, link: None })
     }
 
-    /// Why the kernel has taken the scheduler down; `None` while it runs.
+    /// Puts all ordinary tasks on it.
+    ///
+    /// # Errors
+    /// When the kernel does not take it: another scheduler is loaded.
+    pub fn attach(&mut self) -> Result<()> {
+        let taken = self.skel.maps.guest_ops.attach_struct_ops();
+        self.link =
+            Some(taken.map_err(GuestError::bpf("the kernel did not take the scheduler; is another one loaded?"))?);
+        Ok(())
+    }
+
+    /// Whether tasks run on it, as far as this side knows: [`Scheduler::exit`] tells when the kernel took it down.
+    pub fn is_attached(&self) -> bool {
+        self.link.is_some()
+    }
+
+    /// Why the kernel has taken the scheduler down; `None` while it runs, and while it is detached.
     pub fn exit(&self) -> Option<Exit> {
+        if !self.is_attached() {
+            return None;
+        }
         let bss = self.skel.maps.bss_data.as_deref().expect("the object has variables");
         // SAFETY: an aligned integer of the object's own memory; BPF writes it as one word.
         let kind = unsafe { std::ptr::read_volatile(&raw const bss.exit_kind) };
@@ -110,18 +125,19 @@ impl<'object> Scheduler<'object> {
 
     /// Counters since it was loaded, and what it sees now.
     pub fn stats(&self) -> Stats {
-        Stats::read(&self.skel.maps.bss_data.as_deref().expect("the object has variables").stats)
+        let bss = self.skel.maps.bss_data.as_deref().expect("the object has variables");
+        Stats::read(&bss.stats, self.is_attached())
     }
 
-    /// Takes the scheduler down: all tasks are back on EEVDF when this returns.
-    pub fn unload(&mut self) {
+    /// Takes the scheduler down: all tasks are back on EEVDF when this returns. It can be attached again.
+    pub fn detach(&mut self) {
         self.link = None;
     }
 }
 
 impl Drop for Scheduler<'_> {
     fn drop(&mut self) {
-        self.unload();
+        self.detach();
     }
 }
 

@@ -7,6 +7,8 @@ use super::skel::types::sched_stats;
 /// Counters since the scheduler was loaded, and its view of the moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Stats {
+    /// Tasks run on it; false: it stands by.
+    pub attached: bool,
     /// Wake-ups to the previous vCPU while it was idle.
     pub wake_previous: u64,
     /// Wake-ups to another idle vCPU.
@@ -54,10 +56,11 @@ impl Stats {
     }
 
     /// Copies the counters out of memory that BPF writes.
-    pub(super) fn read(shared: &sched_stats) -> Stats {
+    pub(super) fn read(shared: &sched_stats, attached: bool) -> Stats {
         // SAFETY: plain integers of the object's own memory, read while BPF may write them; each is one aligned word.
         let now = unsafe { std::ptr::read_volatile(shared) };
         Stats {
+            attached,
             wake_previous: now.wake_previous,
             wake_idle: now.wake_idle,
             wake_instant: now.wake_instant,
