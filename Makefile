@@ -65,7 +65,9 @@ lab-test: build
 	target/release/entrain lab run channel --quick --json target/channel.json
 
 package: toolchain ## build the Debian packages into target/package
-	$(RUN) cargo build --release --locked --target $(NATIVE) -p entrain -p entrain-guest
+	$(RUN) cargo build --release --locked --target $(NATIVE) -p entrain
+	$(RUN) cargo build --profile agent --locked --target $(NATIVE) -p entrain-guest
+	ln -f target/$(NATIVE)/agent/entrain-guest target/$(NATIVE)/release/entrain-guest
 	scripts/package.sh target/$(NATIVE)/release target/package
 
 package-test: package ## install, upgrade and purge the packages in a clean Debian (needs root), check rules and dashboard

@@ -28,6 +28,9 @@ const RELEASE_PATIENCE: Duration = Duration::from_secs(3);
 /// How often a page that nobody has accepted rings.
 const RING_PERIOD: Duration = Duration::from_secs(1);
 
+/// In the run folder: what the scheduler of mode `schedule` shows of itself.
+pub const SHOWN: &str = "schedule.json";
+
 /// What runs beside the registration: nothing in mode `register`, a scheduler in mode `schedule`.
 pub trait Companion {
     /// Features that it adds to the offer.
@@ -99,6 +102,8 @@ pub fn run(system: &System, anywhere: bool, companion: &mut dyn Companion) -> Re
     if let Err(error) = backend::take_back(&system.run_folder()?) {
         tracing::warn!("CPUs that an agent which was killed had parked are not all back: {error}");
     }
+    // Shown by the scheduler of one that was killed: it ended with it.
+    let _ = std::fs::remove_file(system.run_folder()?.join(SHOWN));
     if let Some(left) = Pages::open(&bpffs, true)? {
         tracing::warn!("an agent that ran before left {} pages behind; taking them back", left.count());
         release(left)?;

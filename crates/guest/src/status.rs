@@ -9,7 +9,7 @@ use entrain_channel::page::{HeaderValues, HostFastValues, HostSlowValues, Page};
 use entrain_channel::word::{Link, LinkState, Seed, TIME_SHIFT, VcpuState};
 use serde::Serialize;
 
-use crate::agent::feature_names;
+use crate::agent::{SHOWN, feature_names};
 use crate::error::{GuestError, Result};
 use crate::lock::Lock;
 use crate::pages::Pages;
@@ -26,6 +26,8 @@ pub struct Status {
     pub agent: Option<u32>,
     /// Whether the guest's heartbeat moved while it was watched.
     pub agent_beats: bool,
+    /// In mode `schedule`: whether tasks run on the agent's scheduler; `false` while it stands by.
+    pub schedules: Option<bool>,
     /// Identity of the registration, hexadecimal.
     pub cookie: String,
     /// Of the guest.
@@ -104,16 +106,24 @@ pub fn status(bpffs: &Path, run_folder: &Path) -> Result<Status> {
     let first = HeaderValues::load(&pages.page(0).header);
     let vcpus: Vec<_> =
         pages.iter().zip(before.iter().zip(&after)).map(|(page, (b, a))| vcpu_status(page, b.1 != a.1)).collect();
+    let agent = Lock::holder(run_folder)?;
     Ok(Status {
         schema: 1,
-        agent: Lock::holder(run_folder)?,
+        agent,
         agent_beats: before.iter().zip(&after).all(|(b, a)| b.0 != a.0),
+        schedules: agent.and_then(|_| schedules(run_folder)),
         cookie: format!("{:016x}", first.cookie),
         features: feature_names(first.features),
         preempt_layout: first.preempt_layout,
         paired: vcpus.iter().filter(|vcpu| vcpu.link == "paired").count(),
         vcpus,
     })
+}
+
+/// From the file in which the scheduler shows its counters; nothing without one.
+fn schedules(run_folder: &Path) -> Option<bool> {
+    let text = std::fs::read_to_string(run_folder.join(SHOWN)).ok()?;
+    serde_json::from_str::<serde_json::Value>(&text).ok()?["attached"].as_bool()
 }
 
 fn vcpu_status(page: &Page, host_beats: bool) -> VcpuStatus {
@@ -174,6 +184,11 @@ impl Status {
             (Some(pid), true) => format!("agent: process {pid}\n"),
             (Some(pid), false) => format!("agent: process {pid}, but its heartbeat stands still\n"),
             (None, _) => "agent: none runs; what it left behind is taken back by: entrain guest --release\n".to_owned(),
+        };
+        text += match self.schedules {
+            Some(true) => "scheduler: works\n",
+            Some(false) => "scheduler: stands by, since the host withholds nothing; the kernel's own works\n",
+            None => "",
         };
         let _ = writeln!(
             text,

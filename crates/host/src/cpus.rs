@@ -17,7 +17,7 @@ pub(crate) struct Cpu {
 }
 
 /// Parses a list of CPUs as the kernel writes it: `0-3,8`. What is not a number is left out.
-pub(crate) fn parse_list(text: &str) -> Vec<u32> {
+pub fn parse_list(text: &str) -> Vec<u32> {
     let mut cpus = Vec::new();
     for part in text.trim().split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

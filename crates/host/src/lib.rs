@@ -33,4 +33,5 @@ pub mod untrusted;
 mod vm;
 mod waits;
 
+pub use cpus::parse_list as parse_cpus;
 pub use vm::{Channel, name as vm_name};

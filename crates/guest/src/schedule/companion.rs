@@ -10,7 +10,7 @@ use libbpf_rs::btf::types::Func;
 
 use super::standby::{self, Look, Meter, Standby};
 use super::{Options, Scheduler};
-use crate::agent::{Companion, now};
+use crate::agent::{Companion, SHOWN, now};
 use crate::error::{GuestError, Result};
 use crate::pages::Pages;
 use crate::system::System;
@@ -48,7 +48,7 @@ impl Schedule {
         if !system.has_sched_ext() {
             return Err(GuestError::NoSchedExt);
         }
-        let show = system.run_folder()?.join("schedule.json");
+        let show = system.run_folder()?.join(SHOWN);
         let standby = (!always).then(|| Standby::new(now()));
         Ok(Schedule {
             system: system.clone(),
@@ -129,8 +129,14 @@ impl Companion for Schedule {
             standby::fall_silent(pages);
             tracing::info!("the host has a CPU for every vCPU: the kernel's own scheduler works, this one stands by");
         } else if !attached && wanted {
-            tracing::info!("the host withholds time ({} of {} ms): scheduling", spent.stolen / MS, (spent.ran + spent.stolen) / MS);
-            self.attach(pages)?;
+            let wanted_ms = (spent.ran + spent.stolen) / MS;
+            tracing::info!("the host withholds time ({} of {wanted_ms} ms): scheduling", spent.stolen / MS);
+            if let Err(error) = self.attach(pages) {
+                tracing::warn!("{error:#}; standing by");
+                if let Some(standby) = &mut self.standby {
+                    standby.refused(now());
+                }
+            }
         }
         Ok(())
     }
@@ -156,7 +162,7 @@ impl Companion for Schedule {
         if let Some(scheduler) = self.scheduler.take() {
             let stats = scheduler.stats();
             drop(scheduler);
-            tracing::info!("all tasks are back on the kernel's own scheduler; {}", stats.summary());
+            tracing::info!("all tasks are on the kernel's own scheduler; {}", stats.summary());
         }
         let _ = fs::remove_file(&self.show);
     }

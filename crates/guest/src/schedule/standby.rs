@@ -52,18 +52,21 @@ pub(super) struct Standby {
     calm: u64,
     /// Looks in a row that found time withheld.
     in_a_row: u32,
+    /// The kernel has refused the scheduler: not again before.
+    not_before: u64,
 }
 
 impl Standby {
     pub(super) fn new(now: u64) -> Standby {
-        Standby { attached: true, busy_at: now, left_at: 0, calm: CALM_NS, in_a_row: 0 }
+        Standby { attached: true, busy_at: now, left_at: 0, calm: CALM_NS, in_a_row: 0, not_before: 0 }
     }
 
     /// Whether the scheduler is to be attached from now on.
     pub(super) fn step(&mut self, look: &Look) -> bool {
         let withheld = look.stolen >= STOLEN_MIN_NS && look.stolen * STOLEN_PART >= look.ran + look.stolen;
         self.in_a_row = if withheld { self.in_a_row + 1 } else { 0 };
-        if self.in_a_row >= LOOKS_IN_A_ROW || look.paced || look.crowded {
+        let contended = self.in_a_row >= LOOKS_IN_A_ROW || look.paced || look.crowded;
+        if contended && look.now >= self.not_before {
             if !self.attached {
                 let soon = look.now.saturating_sub(self.left_at) < self.calm * SOON;
                 self.calm = if soon { (self.calm * 2).min(CALM_MAX_NS) } else { CALM_NS };
@@ -75,6 +78,13 @@ impl Standby {
             self.left_at = look.now;
         }
         self.attached
+    }
+
+    /// The kernel did not take the scheduler: somebody has loaded another one, say. It stands by for a while.
+    pub(super) fn refused(&mut self, now: u64) {
+        self.attached = false;
+        self.left_at = now;
+        self.not_before = now + CALM_NS;
     }
 }
 
@@ -144,6 +154,8 @@ mod tests {
         assert_eq!(run(&mut standby, &mut now, 2, 300 * MS), 0, "a hiccup");
         assert_eq!(run(&mut standby, &mut now, 10, 0), 0);
         assert_eq!(run(&mut standby, &mut now, 5, 100 * MS), 3);
+        standby.refused(now);
+        assert_eq!(run(&mut standby, &mut now, 310, 100 * MS), 11, "tried again half a minute later");
     }
 
     #[test]

@@ -179,8 +179,8 @@ static __always_inline void clocks_move(struct cpu_ctx *c, struct task_ctx *t, b
  * One that never leaves its CPU is charged here, and the queue's clock goes with it: whoever wakes is owed nothing for
  * the time that it slept.
  */
-static __always_inline void new_turn(struct task_struct *prev, struct task_ctx *t, struct cpu_ctx *c, __u64 now,
-				     bool waits, __u64 first)
+static __always_inline void new_turn(struct task_struct *prev, struct task_ctx *t, struct cpu_ctx *c, __u32 cpu,
+				     __u64 now, bool waits, __u64 first)
 {
 	grant_over(t, c, now);
 	t->leaves = 0;
@@ -196,6 +196,7 @@ static __always_inline void new_turn(struct task_struct *prev, struct task_ctx *
 	c->turn = now;
 	tell_extended(prev, t, false);
 	scx_bpf_task_set_slice(prev, slice_now(t, c));
+	slice_begins(c, cpu);
 }
 
 void SCX_OP(host_dispatch, __s32 cpu, struct task_struct *prev)
@@ -222,7 +223,7 @@ void SCX_OP(host_dispatch, __s32 cpu, struct task_struct *prev)
 		behind = behind_at(c, cpu, stays && (!waits || entrain_before(clock, first)) ? clock : first);
 	if (waits || behind >= 0) {
 		if (stays && behind < 0 && entrain_before(clock, first)) {
-			new_turn(prev, t, c, now, true, first);
+			new_turn(prev, t, c, cpu, now, true, first);
 			return;
 		}
 		if (stays && t->pub.vcpu && may_stay(prev, t, c, cpu, now))
@@ -238,7 +239,7 @@ void SCX_OP(host_dispatch, __s32 cpu, struct task_struct *prev)
 	if (!t && fetch_any(c, cpu))
 		return;
 	if (t)
-		new_turn(prev, t, c, now, waits, first);
+		new_turn(prev, t, c, cpu, now, waits, first);
 	else
 		perf_pull(cpu);
 }
@@ -334,6 +335,7 @@ void SCX_OP(host_running, struct task_struct *p)
 	if (!t->heir)
 		c->turn = now;
 	t->heir = 0;
+	slice_begins(c, cpu);
 	together_begin(t, now);
 	perf_running(p, t, cpu, now);
 }

@@ -9,6 +9,7 @@
 
 #include "sched_class.h"
 #include "sched_guest.h"
+#include "sched_queue.h"
 
 /* CPUs that one wake-up looks at for a victim: bounds its work on large hosts. */
 #define VICTIM_SCAN 8
@@ -66,8 +67,13 @@ static int recheck(void *map, __u32 *key, struct entry_timer *r)
 	struct task_ctx *t;
 	__u64 now, step;
 
-	if (!c || !c->granted)
+	if (!c)
 		return 0;
+	if (!c->granted) {
+		if (c->started && c->hurried > 0)
+			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+		return 0;
+	}
 	bpf_rcu_read_lock();
 	p = scx_bpf_cpu_curr(cpu);
 	t = p ? task_ctx(p) : NULL;
@@ -137,6 +143,18 @@ static __always_inline void leave_soon(struct cpu_ctx *c, __u32 why, __u32 cpu, 
 	c->soon = why;
 	c->granted = now + after;
 	bpf_timer_start(&r->timer, after, BPF_F_TIMER_CPU_PIN);
+}
+
+/* Slices end at the timer tick; where somebody waits that is to wait briefly, the timer ends them. */
+static __always_inline void slice_begins(const struct cpu_ctx *c, __u32 cpu)
+{
+	struct entry_timer *r;
+
+	if (c->hurried <= 0 || c->granted)
+		return;
+	r = bpf_map_lookup_elem(&sched_rechecks, &cpu);
+	if (r)
+		bpf_timer_start(&r->timer, slice_for(c), BPF_F_TIMER_CPU_PIN);
 }
 
 /* What wants a CPU. */

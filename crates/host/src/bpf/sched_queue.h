@@ -8,6 +8,7 @@
 #define ENTRAIN_SCHED_QUEUE_H
 
 #include "sched_state.h"
+#include "sched_class.h"
 #include "sched_guest.h"
 
 /* Candidates looked at for co-running. Bounds the work per dispatch whatever the number of VMs. */
@@ -19,12 +20,13 @@
 /* A directed yield that nobody has followed for so long is forgotten: the lock has moved on. */
 #define YIELD_STALE_NS (2 * ENTRAIN_MSEC)
 
-/* The slice that a queue as long as this one leaves. */
+/* The slice that a queue as long as this one leaves. Everybody's is short while one waits that is to wait briefly. */
 static __always_inline __u64 slice_for(const struct cpu_ctx *c)
 {
+	bool hurried = c->hurried > 0;
 	struct entrain_slice_in in = {
-		.period = period_ns,
-		.floor = slice_min_ns,
+		.period = hurried ? entrain_min(c->target, period_ns) : period_ns,
+		.floor = hurried ? slice_hurry_ns : slice_min_ns,
 		.ceiling = slice_max_ns,
 		.waiting = c->waiting > 0 ? c->waiting : 0,
 	};
@@ -52,11 +54,19 @@ static __always_inline __u64 slice_now(struct task_ctx *t, const struct cpu_ctx 
 /* A task waits in a CPU's queue from here on: both are called with the run-queue lock of the task held. */
 static __always_inline void wait_begin(struct task_ctx *t, struct cpu_ctx *c, __u32 cpu)
 {
+	__u64 target;
+
 	t->cpu = cpu;
 	t->queued = 1;
 	t->pub.queue = 1 + (c->llc & 63);
 	__sync_fetch_and_add(&c->waiting, 1);
 	__sync_fetch_and_add(&queue_of(c->llc)->waiting, 1);
+	target = t->pub.vcpu ? class_of(t)->latency : SCHED_CLASS_DEFAULT;
+	if (target == SCHED_CLASS_DEFAULT)
+		return;
+	t->hurries = 1;
+	if (__sync_fetch_and_add(&c->hurried, 1) <= 0 || target < c->target)
+		c->target = target;
 }
 
 static __always_inline void wait_end(struct task_ctx *t)
@@ -71,6 +81,9 @@ static __always_inline void wait_end(struct task_ctx *t)
 		return;
 	__sync_fetch_and_add(&c->waiting, -1);
 	__sync_fetch_and_add(&queue_of(c->llc)->waiting, -1);
+	if (t->hurries)
+		__sync_fetch_and_add(&c->hurried, -1);
+	t->hurries = 0;
 }
 
 /* Moves a certain waiting task to this CPU, if it still waits and may run here. Only from ops.dispatch. */

@@ -25,6 +25,8 @@ const volatile __u64 period_ns = 24 * ENTRAIN_MSEC;
 const volatile __u64 slice_min_ns = 3 * ENTRAIN_MSEC;
 /* Longest slice: the wait of a task that comes when all CPUs are taken and nobody's clock is behind. */
 const volatile __u64 slice_max_ns = 20 * ENTRAIN_MSEC;
+/* The same while a vCPU waits whose class has a target for its wait: what a switch costs counts less there. */
+const volatile __u64 slice_hurry_ns = 1 * ENTRAIN_MSEC;
 /* Credit of sleepers: more lets a task that sleeps much preempt more often; less delays it. */
 const volatile __u64 credit_ns = 6 * ENTRAIN_MSEC;
 /* How far ahead of the queue a clock may be when its task wakes; bounds the wait after a change of queue or weight. */
@@ -117,6 +119,7 @@ struct task_ctx {
 	__u32 heir;	/* 1: it goes on with the turn of the one who gave way to it */
 	__u32 told;	/* 1: its page says that its slice is extended */
 	__u32 fresh;	/* 1: has not been in a queue yet */
+	__u32 hurries;	/* 1: waits, and its class has a target for that */
 	__u32 of;	/* 1 + the CPU whose clock its own is measured by; 0 = none yet */
 	__u64 together; /* its VM's time together when it was charged last */
 	struct task_perf perf;
@@ -147,7 +150,10 @@ struct cpu_ctx {
 	__s32 waiting; /* tasks in its queue */
 	__u32 probe;   /* the other CPU whose queue was looked at last */
 	__u32 soon;    /* CAME_FOR_*: why the task that runs was let in for a short stay; 0 = was not */
-	__u64 pad[4];
+	__s32 hurried; /* tasks in its queue whose class has a target for their wait, ... */
+	__u32 pad;
+	__u64 target; /* ... and the shortest of these targets, ns */
+	__u64 pad2[2];
 };
 
 /* One CPU's performance (sched_perf.h), read by the daemon. Written under its run-queue lock, but for `removed`. */
