@@ -65,7 +65,9 @@ impl Machine {
             let mut flags = text.lines().filter(|line| line.starts_with("flags"));
             flags.next().is_some_and(|line| line.split_ascii_whitespace().any(|flag| flag == "hypervisor"))
         });
-        let maker = self.text("sys/class/dmi/id/sys_vendor").unwrap_or_default();
-        flag || self.has("sys/firmware/devicetree/base/hypervisor") || MAKERS.contains(&maker.trim())
+        let dmi = |name: &str| self.text(format!("sys/class/dmi/id/{name}")).unwrap_or_default();
+        // EC2's machines without a hypervisor (c7g.metal, m7i.metal-24xl) have the same maker as its VMs.
+        let made_as_vm = MAKERS.contains(&dmi("sys_vendor").trim()) && !dmi("product_name").contains(".metal");
+        flag || self.has("sys/firmware/devicetree/base/hypervisor") || made_as_vm
     }
 }

@@ -12,8 +12,8 @@ use crate::machine::Machine;
 use crate::remedy;
 use crate::vmm::Vmm;
 
-/// A mapping smaller than this is not the RAM of a VM: 16 MiB boots no Linux.
-const RAM_LEAST: u64 = 16 << 20;
+/// A mapping up to this is not the RAM of a VM: 16 MiB boots no Linux, and is what QEMU's graphics card has.
+const NO_RAM: u64 = 16 << 20;
 const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
 
 /// What stands behind a VM's RAM.
@@ -35,7 +35,7 @@ pub enum Backing {
 /// A VM's RAM, as its VMM has mapped it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Ram {
-    /// Bytes of all mappings of this kind.
+    /// Bytes that QEMU was told to give it, else those of all mappings of this kind.
     pub bytes: u64,
     /// What stands behind them.
     pub backing: Backing,
@@ -79,17 +79,13 @@ fn look(machine: &Machine, pid: i32) -> Option<RunningVm> {
     let words: Vec<String> = line.split('\0').map(str::to_owned).collect();
     let program = machine.link(format!("proc/{pid}/exe")).or_else(|| machine.text(format!("proc/{pid}/comm")));
     let cgroup = machine.text(format!("proc/{pid}/cgroup")).unwrap_or_default();
-    let ram = ram(machine, pid).map(|ram| match confidential {
-        true => Ram { backing: Backing::Confidential, ..ram },
-        false => ram,
+    let vmm = Vmm::recognise(program.unwrap_or_default().trim(), &words, &cgroup);
+    let told = vmm.ram(&words);
+    let ram = ram(machine, pid).map(|ram| Ram {
+        bytes: told.unwrap_or(ram.bytes),
+        backing: if confidential { Backing::Confidential } else { ram.backing },
     });
-    Some(RunningVm {
-        pid,
-        name: entrain_host::vm_name(&machine.path("proc"), pid),
-        vmm: Vmm::recognise(program.unwrap_or_default().trim(), &words, &cgroup),
-        vcpus,
-        ram,
-    })
+    Some(RunningVm { pid, name: entrain_host::vm_name(&machine.path("proc"), pid), vmm, vcpus, ram })
 }
 
 /// The RAM is what most of the process's big writable mappings are. That is a guess, since only KVM's memory slots tell
@@ -97,7 +93,7 @@ fn look(machine: &Machine, pid: i32) -> Option<RunningVm> {
 fn ram(machine: &Machine, pid: i32) -> Option<Ram> {
     let mut sums: BTreeMap<Backing, u64> = BTreeMap::new();
     for mapping in machine.text(format!("proc/{pid}/maps"))?.lines().filter_map(Mapping::parse) {
-        if mapping.bytes < RAM_LEAST || !mapping.writable {
+        if mapping.bytes <= NO_RAM || !mapping.writable {
             continue;
         }
         let huge = mapping.path.starts_with("/anon_hugepage")

@@ -79,6 +79,28 @@ impl Vmm {
         }
     }
 
+    /// Bytes of RAM that QEMU was told to give its VM, by its arguments: `-m 512`, `-m size=4G,slots=2,maxmem=8G`. Its ROMs
+    /// and graphics cards have memory beside that.
+    pub(crate) fn ram(self, arguments: &[String]) -> Option<u64> {
+        if !matches!(self, Self::Qemu | Self::Libvirt | Self::Kubevirt) {
+            return None;
+        }
+        let at = arguments.iter().rposition(|word| word == "-m")?;
+        let size = arguments.get(at + 1)?.split(',').find_map(|part| match part.split_once('=') {
+            Some((key, size)) => (key == "size").then_some(size),
+            None => Some(part),
+        })?;
+        let number = size.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let shift = match &size[number.len()..] {
+            "k" | "K" => 10,
+            "" | "m" | "M" => 20,
+            "g" | "G" => 30,
+            "t" | "T" => 40,
+            _ => return None,
+        };
+        number.parse::<u64>().ok()?.checked_mul(1 << shift)
+    }
+
     /// For people.
     pub fn name(self) -> &'static str {
         match self {
@@ -96,6 +118,18 @@ impl Vmm {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_size_of_the_ram_is_what_qemu_was_told() {
+        let ram = |line: &str| Vmm::Qemu.ram(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        assert_eq!(ram("qemu -smp 2 -m 512 -nographic"), Some(512 << 20));
+        assert_eq!(ram("qemu -m 4G"), Some(4 << 30));
+        assert_eq!(ram("qemu -m slots=2,size=1048576k,maxmem=8G"), Some(1 << 30));
+        assert_eq!(ram("qemu -m 1.5G"), None);
+        assert_eq!(ram("qemu -m 99999999999T"), None);
+        assert_eq!((ram("qemu -m"), ram("qemu")), (None, None));
+        assert_eq!(Vmm::Other.ram(&["x".into(), "-m".into(), "7".into()]), None);
+    }
 
     #[test]
     fn programs_are_recognised_by_path_and_by_who_started_them() {

@@ -38,7 +38,7 @@ impl Tree {
             .file("dev/kvm", "")
     }
 
-    /// A QEMU of 512 MiB and two vCPUs whose RAM is mapped as `line` says.
+    /// A QEMU of 512 MiB, two vCPUs and a graphics card of 16 MiB, whose RAM is mapped as `line` says.
     fn qemu(self, pid: i32, program: &str, arguments: &str, line: &str) -> Self {
         self.link(&format!("proc/{pid}/exe"), program)
             .file(&format!("proc/{pid}/comm"), "qemu-system-x86\n")
@@ -49,6 +49,7 @@ impl Tree {
                 format!(
                     "560000000000-560000100000 r-xp 00000000 fe:00 1234    {program}\n{line}\n\
                      7f9000000000-7f9000021000 rw-p 00000000 00:00 0 \n\
+                     7f9080000000-7f9081000000 rw-p 00000000 00:00 0 \n\
                      7f9100000000-7f9104000000 ---p 00000000 00:00 0 \n"
                 ),
             )
@@ -109,7 +110,9 @@ fn private_ram_is_missing_and_the_line_to_add_is_told() {
         .qemu(10, "/usr/bin/qemu-system-x86_64", "qemu\0-m\x00512\0", PRIVATE)
         .qemu(20, "/usr/bin/qemu-system-x86_64", libvirt, PRIVATE)
         .qemu(30, "/usr/bin/cloud-hypervisor", "cloud-hypervisor\0", PRIVATE)
-        .qemu(40, "/usr/bin/firecracker", "firecracker\0--id\0fc1\0", PRIVATE);
+        .qemu(40, "/usr/bin/firecracker", "firecracker\0--id\0fc1\0", PRIVATE)
+        // The mappings are more: its firmware has two flash chips of 64 MiB.
+        .qemu(50, "/usr/bin/qemu-system-aarch64", "qemu\0-m\0size=384M\0", PRIVATE);
     let report = tree.examine(None);
     assert_eq!(report.exit_status(), 1);
     let remedy = |pid| {
@@ -122,6 +125,7 @@ fn private_ram_is_missing_and_the_line_to_add_is_told() {
     assert!(remedy(20).contains("<memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>"));
     assert!(remedy(30).contains("--memory size=512M,shared=on"));
     assert!(remedy(40).contains("vhost-user"));
+    assert!(remedy(50).contains("size=384M,"), "{}", remedy(50));
     let text = report.text();
     assert!(text.contains("VM db1 (pid 20, QEMU by libvirt, 2 vCPUs)"), "{text}");
 }
@@ -169,6 +173,20 @@ fn a_guest_is_examined_as_one() {
     assert_eq!(report.find("guest.agent", None).expect("looked at").status, Status::Warn);
     let as_host = tree.examine(Some(Role::Host));
     assert_eq!(as_host.find("host.kvm", None).expect("looked at").status, Status::Missing);
+}
+
+#[test]
+fn a_bare_metal_machine_of_ec2_is_no_guest() {
+    let roles = |product: &str| {
+        Tree::host("6.14.0", &MODERN)
+            .file("sys/class/dmi/id/sys_vendor", "Amazon EC2\n")
+            .file("sys/class/dmi/id/product_name", format!("{product}\n"))
+            .examine(None)
+            .roles
+    };
+    assert_eq!(roles("c7g.metal"), ["host"]);
+    assert_eq!(roles("m7i.metal-24xl"), ["host"]);
+    assert_eq!(roles("c7g.large"), ["host", "guest"]);
 }
 
 #[test]

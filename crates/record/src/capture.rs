@@ -70,7 +70,7 @@ pub(crate) fn capture(wish: &Wish) -> anyhow::Result<Outcome> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         kernel: read("/proc/sys/kernel/osrelease"),
         arch: std::env::consts::ARCH.to_owned(),
-        pcpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+        pcpus: entrain_host::parse_cpus(&read("/sys/devices/system/cpu/online")).len() as u32,
         began_unix: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
         daemon: daemon.is_some(),
         ..Host::default()
@@ -100,7 +100,8 @@ pub(crate) fn capture(wish: &Wish) -> anyhow::Result<Outcome> {
         )
     })?;
     let part = recorder.writer.part().display().to_string();
-    let (events, vcpus, host) = (recorder.events, recorder.followed.len(), recorder.host);
+    let vcpus = recorder.vms.values().filter(|vm| vm.chosen).map(|vm| vm.vcpus.len()).sum();
+    let (events, host) = (recorder.events, recorder.host);
     recorder
         .writer
         .finish()
@@ -174,6 +175,8 @@ impl Recorder {
         for name in batch.names {
             if self.names.len() < NAMES || self.names.contains_key(&name.0) {
                 self.names.insert(name.0, name);
+            } else {
+                self.host.unnamed += 1;
             }
         }
         Ok(())
@@ -190,12 +193,14 @@ impl Recorder {
         let vms: Vec<RecordedVm> = self.vms.values().cloned().collect();
         let mut names: Vec<Name> = self.names.values().cloned().collect();
         names.sort_by_key(|name| name.0);
-        self.writer.tables(&self.host, &vms, &names).context("cannot write the tables")?;
+        self.writer.tables(&self.host, vms, names).context("cannot write the tables")?;
         Ok(())
     }
 
     /// Follows vCPUs that are new and forgets those that are gone. VMs that have ended stay in the file.
     fn update(&mut self, machines: Vec<Machine>) -> anyhow::Result<()> {
+        // Before any of them is followed, so that no event of a vCPU is older than what it begins with.
+        let now = monotonic_ns();
         let mut alive = HashSet::new();
         let new = |vcpu: &&entrain_host::finder::MachineVcpu| !self.followed.contains(&vcpu.tid);
         let tids: Vec<i32> = machines.iter().flat_map(|vm| &vm.vcpus).filter(new).map(|vcpu| vcpu.tid).collect();
@@ -216,39 +221,49 @@ impl Recorder {
                     let entry = entries.get(&vcpu.tid).copied();
                     if self.programs.follow(vcpu.tid, vcpu.kvm_vcpu, entry) {
                         self.followed.insert(vcpu.tid);
+                        // The states of the first ones are told when all programs are attached.
+                        if self.host.began_ns > 0
+                            && let Some(state) = first_state(vcpu.tid, now)
+                        {
+                            self.writer.event(state).context("cannot write the events")?;
+                        }
                     } else {
                         tracing::warn!("there are more vCPUs than one recording can follow: the others are left out");
                     }
                 }
             }
         }
-        for tid in self.followed.difference(&alive) {
-            self.programs.forget(*tid);
+        // The finder loses a VM as soon as it begins to end; its threads go on until their last switch.
+        let gone = |tid: &i32| !alive.contains(tid) && !Path::new(&format!("/proc/{tid}")).exists();
+        for tid in self.followed.extract_if(gone) {
+            self.programs.forget(tid);
         }
-        self.followed.retain(|tid| alive.contains(tid));
         Ok(())
     }
 
-    /// What the vCPUs are doing now: one that does the same all the time makes no event.
     fn first_states(&mut self) -> anyhow::Result<()> {
-        for &tid in &self.followed {
-            let text = read(format!("/proc/{tid}/stat"));
-            // The name is in parentheses and may hold anything; state is the first field after it, the CPU the 37th.
-            let fields: Vec<&str> =
-                text.rsplit_once(')').map_or(Vec::new(), |(_, rest)| rest.split_ascii_whitespace().collect());
-            let runnable = fields.first() == Some(&"R");
-            self.writer.event(Event {
-                ns: self.host.began_ns,
-                kind: Kind::State,
-                flags: if runnable { flag::RUNNABLE } else { 0 },
-                cpu: fields.get(36).and_then(|cpu| cpu.parse().ok()).unwrap_or(0),
-                tid: tid as u32,
-                other: 0,
-                arg: 0,
-            })?;
+        for state in self.followed.iter().filter_map(|tid| first_state(*tid, self.host.began_ns)) {
+            self.writer.event(state)?;
         }
         Ok(())
     }
+}
+
+/// What a vCPU is doing now, told as of `ns`: one that does the same all the time makes no event. `None`: it is gone.
+fn first_state(tid: i32, ns: u64) -> Option<Event> {
+    let text = read(format!("/proc/{tid}/stat"));
+    // The name is in parentheses and may hold anything; state is the first field after it, the CPU the 37th.
+    let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+    let runnable = fields.first() == Some(&"R");
+    Some(Event {
+        ns,
+        kind: Kind::State,
+        flags: if runnable { flag::RUNNABLE } else { 0 },
+        cpu: fields.get(36).and_then(|cpu| cpu.parse().ok()).unwrap_or(0),
+        tid: tid as u32,
+        other: 0,
+        arg: 0,
+    })
 }
 
 fn bar(time: Duration) -> ProgressBar {

@@ -36,7 +36,7 @@ kinds! {
     Spin = 5,
     /// `tid` asks the scheduler to run `other` instead; `arg` is the kernel's answer, above 0 when it did.
     Yield = 6,
-    /// What `tid` was doing when the recording began.
+    /// What `tid` was doing when the recording began, or when it was met later.
     State = 7,
 }
 
@@ -148,7 +148,7 @@ mod tests {
         };
         assert_eq!(offsets("record_event"), expect("ns:0 kind:8 flags:9 cpu:10 tid:12 other:16 pad:20 arg:24"));
         assert_eq!(offsets("record_name"), expect("tgid:0 kind:8 pad:9 tid:12 comm:16"));
-        assert_eq!(offsets("record_target"), expect("kvm_vcpu:0 entry:8 waits_on:12 running:16 pad:20"));
+        assert_eq!(offsets("record_target"), expect("kvm_vcpu:0 entry:8 waits_on:12 running:16 samples:20"));
     }
 
     #[test]

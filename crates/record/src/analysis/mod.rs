@@ -274,6 +274,8 @@ pub struct Analysis {
     pub overwritten: u64,
     /// Blocks of the file that cannot be read or are not there.
     pub damaged: u64,
+    /// Names of threads that the file had no room for.
+    pub unnamed: u64,
     /// The VMs that were recorded.
     pub vms: Vec<VmTime>,
     /// Who ran while vCPUs waited.
@@ -291,11 +293,11 @@ impl Analysis {
         let host = &recording.host;
         let ends = (recording.events.first().map_or(0, |e| e.ns), recording.events.last().map_or(0, |e| e.ns));
         // What was overwritten is not known; then the recording begins with the oldest event that is left.
-        let lost_begin = host.began_ns == 0 || host.overwritten > 0 || host.began_ns > ends.1;
+        let lost_begin = host.began_ns == 0 || host.overwritten > 0;
         let began = if lost_begin { ends.0 } else { host.began_ns };
         // While the programs are detached one by one, events are missing: what comes then does not count. An end that
-        // the recorder did not write, or that lies far from the events, is that of the last event.
-        let good_end = host.complete && host.ended_ns >= began && host.ended_ns < ends.1.saturating_add(10_000_000_000);
+        // the recorder did not write is that of the last event; one that it did may be long after that.
+        let good_end = host.complete && host.ended_ns >= began;
         let ended = if good_end { host.ended_ns } else { ends.1.max(began) };
         let directory = Directory::new(recording);
         let mut replay = Replay::new(recording, began, ended);
@@ -319,6 +321,13 @@ impl Analysis {
         let mut longest: Vec<&Wait> = all.filter(|wait| wait.reason != Reason::GaveWay).collect();
         longest.sort_by_key(|wait| std::cmp::Reverse(wait.ns));
         let longest_waits = longest.into_iter().take(WAITS).cloned().collect();
+        // Who is not among the first of any vCPU may be among the first of all.
+        let mut culprits = sum(vms.iter().flat_map(|vm| &vm.culprits));
+        culprits.truncate(CULPRITS);
+        for vm in &mut vms {
+            vm.culprits.truncate(CULPRITS);
+            vm.vcpus.iter_mut().for_each(|vcpu| vcpu.culprits.truncate(CULPRITS));
+        }
         let who = |(cpu, start, end, tid)| Occupancy { cpu, start, end, who: directory.who(tid) };
         Self {
             schema: SCHEMA,
@@ -334,7 +343,8 @@ impl Analysis {
             dropped: host.dropped,
             overwritten: host.overwritten,
             damaged: recording.missing.saturating_add(recording.damaged as u64),
-            culprits: sum(vms.iter().flat_map(|vm| &vm.culprits)),
+            unnamed: host.unnamed,
+            culprits,
             longest_waits,
             vms,
             occupancy: occupancy.into_iter().map(who).collect(),
@@ -410,7 +420,6 @@ fn sum<'a>(culprits: impl Iterator<Item = &'a Culprit>) -> Vec<Culprit> {
     }
     let mut all: Vec<Culprit> = all.into_values().collect();
     all.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| a.who.cmp(&b.who)));
-    all.truncate(CULPRITS);
     all
 }
 

@@ -106,6 +106,14 @@ impl Track {
         self.state = next;
     }
 
+    /// What it did when the recorder met it: of the time before, in which it may not have existed, nothing is known.
+    fn met(&mut self, now: u64, runnable: bool) {
+        if self.fresh {
+            self.push(now, State::Unknown);
+        }
+        self.began_runnable = Some(runnable);
+    }
+
     fn push(&mut self, now: u64, state: State) {
         if now > self.since {
             self.segments.push(Segment { start: self.since, end: now, state });
@@ -236,7 +244,7 @@ impl Replay {
                 sum.0 += 1;
                 sum.1 += u64::from((event.arg as i64) > 0);
             }
-            (Kind::State, Some(one)) => self.tracks[one].began_runnable = Some(event.has(flag::RUNNABLE)),
+            (Kind::State, Some(one)) => self.tracks[one].met(now, event.has(flag::RUNNABLE)),
             _ => {}
         }
     }

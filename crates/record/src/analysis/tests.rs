@@ -14,7 +14,7 @@ pub(crate) fn recording() -> Recording {
         Host { began_ns: 1000 * MS, ended_ns: 1100 * MS, pcpus: 4, daemon: true, complete: true, ..Host::default() };
     let web = RecordedVm { name: "web".into(), pid: 9, chosen: true, vcpus: vec![(0, 10), (1, 11)] };
     let db = RecordedVm { name: "db".into(), pid: 19, chosen: false, vcpus: vec![(0, 20)] };
-    let names = [(10, (9, "CPU 0/KVM")), (30, (30, "stress")), (31, (30, "stress")), (40, (9, "worker"))];
+    let names = [(10, (9, "CPU 0/KVM")), (30, (30, "stress")), (31, (30, "stress-worker")), (40, (9, "worker"))];
     let events = vec![
         event(0, Kind::State, flag::RUNNABLE, 3, 10, 0),
         event(0, Kind::State, 0, 3, 11, 0),
@@ -79,6 +79,69 @@ fn missing_events_give_times_that_are_not_known() {
     let analysis = Analysis::of(&recording);
     assert_eq!(analysis.vms[0].vcpus[0].times.of(State::Unknown), 17 * MS);
     assert_eq!(analysis.vms[0].vcpus[0].times.total(), 100 * MS);
+}
+
+#[test]
+fn a_process_whose_leader_was_not_met_is_one_all_the_same() {
+    let mut recording = recording();
+    recording.names.insert(30, (29, "first".into()));
+    recording.names.insert(31, (29, "second".into()));
+    let analysis = Analysis::of(&recording);
+    let names: Vec<&str> = analysis.culprits.iter().map(|culprit| culprit.who.name.as_str()).collect();
+    assert_eq!(names, ["db vCPU 0", "first (29)"]);
+}
+
+#[test]
+fn a_vcpu_that_comes_late_has_no_time_before() {
+    let mut recording = recording();
+    recording.vms[0].vcpus.extend([(2, 12), (3, 13)]);
+    recording.events.extend([
+        event(40, Kind::State, flag::RUNNABLE, 3, 12, 0),
+        event(40, Kind::State, 0, 3, 13, 0),
+        event(50, Kind::Switch, 0, 1, 12, 0),
+        // A state that its events already tell.
+        event(60, Kind::State, 0, 3, 12, 0),
+    ]);
+    recording.events.sort_by_key(|event| event.ns);
+    let states = [State::Unknown, State::Running, State::Halted];
+    let analysis = Analysis::of(&recording);
+    let ms = |vcpu: usize| states.map(|state| analysis.vms[0].vcpus[vcpu].times.of(state) / MS);
+    assert_eq!(ms(2), [40, 10, 50]);
+    assert_eq!(ms(3), [40, 0, 60]);
+}
+
+#[test]
+fn a_quiet_recording_is_as_long_as_it_took() {
+    let mut recording = recording();
+    recording.host.ended_ns = recording.host.began_ns + 60_000 * MS;
+    recording.events.truncate(2);
+    let analysis = Analysis::of(&recording);
+    assert_eq!(analysis.span_ns, 60_000 * MS);
+    assert_eq!(analysis.vms[0].vcpus[1].times.of(State::Halted), 60_000 * MS);
+    recording.events.clear();
+    assert_eq!(Analysis::of(&recording).span_ns, 60_000 * MS);
+}
+
+#[test]
+fn who_is_not_among_the_first_of_any_vcpu_can_be_the_first_of_all() {
+    let mut recording = recording();
+    recording.events.truncate(2);
+    for (vcpu, tid) in [(0, 10), (1, 11)] {
+        let cpu = vcpu as u16;
+        recording.events.push(event(1, Kind::Switch, flag::RUNNABLE, cpu, tid, 100 * tid));
+        // Twelve run for 2 ms each instead of this vCPU, and one a little less instead of both.
+        let others = (1..12).map(|n| event(1 + 2 * n, Kind::Switch, 0, cpu, 100 * tid, 100 * tid + n as u32));
+        recording.events.extend(others);
+        recording.events.push(event(25, Kind::Switch, 0, cpu, 100 * tid, 99));
+        recording.events.push(Event { ns: 1026 * MS + MS / 2, ..event(0, Kind::Switch, 0, cpu, 99, tid) });
+    }
+    recording.events.sort_by_key(|event| event.ns);
+    let analysis = Analysis::of(&recording);
+    let vm = &analysis.vms[0];
+    let first = |culprits: &[Culprit]| (culprits[0].who.name.clone(), culprits[0].ns, culprits.len());
+    assert_eq!(first(&vm.culprits), ("thread 99".into(), 3 * MS, CULPRITS));
+    assert_eq!(vm.culprits, analysis.culprits);
+    assert!(vm.vcpus.iter().all(|vcpu| vcpu.culprits.len() == CULPRITS && vcpu.culprits[0].ns == 2 * MS));
 }
 
 #[test]

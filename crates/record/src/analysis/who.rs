@@ -39,6 +39,8 @@ pub(super) struct Directory<'a> {
     recording: &'a Recording,
     vcpus: HashMap<u32, Who>,
     vmms: HashMap<u32, Who>,
+    /// Process -> its name.
+    processes: HashMap<u32, &'a str>,
 }
 
 impl<'a> Directory<'a> {
@@ -50,7 +52,14 @@ impl<'a> Directory<'a> {
                 vcpus.insert(*tid, Who { sort: Sort::Vcpu, name: format!("{} vCPU {id}", vm.name) });
             }
         }
-        Self { recording, vcpus, vmms }
+        // A process is called what its leader is; where that has not been met, what its lowest thread is.
+        let mut threads: Vec<_> = recording.names.iter().collect();
+        threads.sort_by_key(|(tid, (tgid, _))| (*tid != tgid, *tid));
+        let mut processes = HashMap::new();
+        for (_, (tgid, name)) in threads {
+            processes.entry(*tgid).or_insert(name.as_str());
+        }
+        Self { recording, vcpus, vmms, processes }
     }
 
     pub(super) fn who(&self, tid: u32) -> Who {
@@ -71,7 +80,7 @@ impl<'a> Directory<'a> {
         if *tgid == tid && *tgid > INIT && kernel.iter().any(|start| name.starts_with(start)) {
             return Who { sort: Sort::Kernel, name: name.clone() };
         }
-        Who { sort: Sort::Task, name: format!("{name} ({tgid})") }
+        Who { sort: Sort::Task, name: format!("{} ({tgid})", self.processes[tgid]) }
     }
 
     /// Threads of one process become one, longest first.

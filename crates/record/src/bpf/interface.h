@@ -11,7 +11,7 @@
 #define RECORD_TARGETS 4096
 #define RECORD_CPUS    8192
 
-/* Threads whose names have been told already; older ones may be told again. */
+/* Threads of which it is kept what name was told; those of others are told again. */
 #define RECORD_NAMES 16384
 
 /* Kinds are part of the file format (docs/record.md): never renumbered. */
@@ -22,7 +22,7 @@ enum record_kind {
 	RECORD_HALT = 4,    /* the guest's halt on `tid` is over; it took `arg` ns, the search for work included */
 	RECORD_SPIN = 5,    /* the guest spins on `tid`: KVM was called for help */
 	RECORD_YIELD = 6,   /* `tid` asks the scheduler to run `other` instead; `arg` = the kernel's answer */
-	RECORD_STATE = 7,   /* written by user space: what `tid` was doing when the recording began */
+	RECORD_STATE = 7,   /* written by user space: what `tid` was doing when it was met, mostly at the begin */
 	RECORD_NAME = 64,   /* struct record_name; never in a file */
 };
 
@@ -62,7 +62,7 @@ struct record_target {
 	__u32 entry;	/* 1 + index in the daemon's table of vCPUs; 0 without a daemon */
 	__u32 waits_on; /* 1 + the pCPU that it queues on */
 	__u32 running;
-	__u32 pad;
+	__u32 samples; /* 1 + how often the daemon had read its preempt count when it came; 0: not known */
 };
 
 struct record_cpu {

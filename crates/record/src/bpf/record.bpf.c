@@ -46,7 +46,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, RECORD_NAMES);
 	__type(key, __u32);
-	__type(value, __u32);
+	__type(value, struct record_name);
 } named SEC(".maps");
 
 /* The daemon's table, if there is a daemon; else it has one entry that nobody looks at. */
@@ -65,7 +65,6 @@ struct {
 
 /* Never used: records of a ring buffer have no BTF of their own, and the Rust mirror is compared with them. */
 struct record_event record_event_layout;
-struct record_name record_name_layout;
 
 /* Events that found no room in the ring buffer. */
 __u64 dropped = 0;
@@ -90,25 +89,25 @@ static __always_inline void emit(__u8 kind, __u8 flags, __u32 cpu, __u32 tid, __
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 }
 
-/* Tells the name of a thread the first time that it is met. */
+/* Tells a thread's name when it is met first, and again when it has changed: by exec, or as another has its number. */
 static __always_inline void introduce(struct task_struct *task, __u32 tid)
 {
+	struct record_name name = {.tgid = task->tgid, .kind = RECORD_NAME, .tid = tid};
 	struct task_struct___record *details = (void *)task;
-	struct record_name *name;
-	__u32 told = 1;
+	const __u64 *new = (const void *)name.comm, *old;
+	struct record_name *told;
 
-	if (!tid || bpf_map_lookup_elem(&named, &tid))
+	if (!tid)
 		return;
-	name = bpf_ringbuf_reserve(&events, sizeof(*name), 0);
-	if (!name)
-		return;
-	__builtin_memset(name, 0, sizeof(*name));
-	name->kind = RECORD_NAME;
-	name->tid = tid;
-	name->tgid = BPF_CORE_READ(task, tgid);
-	BPF_CORE_READ_STR_INTO(&name->comm, details, comm);
-	bpf_ringbuf_submit(name, BPF_RB_NO_WAKEUP);
-	bpf_map_update_elem(&named, &tid, &told, BPF_ANY);
+	BPF_CORE_READ_INTO(&name.comm, details, comm);
+	told = bpf_map_lookup_elem(&named, &tid);
+	if (told) {
+		old = (const void *)told->comm;
+		if (told->tgid == name.tgid && old[0] == new[0] && old[1] == new[1])
+			return;
+	}
+	if (!bpf_ringbuf_output(&events, &name, sizeof(name), BPF_RB_NO_WAKEUP))
+		bpf_map_update_elem(&named, &tid, &name, BPF_ANY);
 }
 
 static __always_inline struct record_target *target_of(__u32 tid)
@@ -149,19 +148,32 @@ static __always_inline bool gives_way(const struct record_target *target)
 	       BPF_CORE_READ(kvm_vcpu, spin_loop.in_spin_loop);
 }
 
+static __always_inline struct entrain_vcpu *daemon_entry(const struct record_target *target, __u32 tid)
+{
+	__u32 index = target->entry - 1;
+	struct entrain_vcpu *vcpu = target->entry ? bpf_map_lookup_elem(&vcpus, &index) : NULL;
+
+	return vcpu && vcpu->tid == tid ? vcpu : NULL;
+}
+
+/* As `samples` of struct record_target has it. */
+static __always_inline __u32 samples(const struct entrain_vcpu *vcpu)
+{
+	return vcpu ? 1 + (__u32)vcpu->samples : 0;
+}
+
 /*
  * What the daemon's program has just found at this very switch. It has done so when the vCPU is entered as preempted:
- * programs of one tracepoint run in the order in which they were attached, and the daemon may have come later.
+ * programs of one tracepoint run in the order in which they were attached, and the daemon may have come later. That it
+ * has read the guest's preempt count shows in its own count of that: a pairing can end, and so can the daemon, whose
+ * table then stays as it was.
  */
 static __always_inline __u8 critical(const struct record_target *target, __u32 tid)
 {
-	__u32 index = target->entry - 1;
-	struct entrain_vcpu *vcpu;
+	struct entrain_vcpu *vcpu = daemon_entry(target, tid);
 
-	if (!target->entry)
-		return 0;
-	vcpu = bpf_map_lookup_elem(&vcpus, &index);
-	if (!vcpu || vcpu->tid != tid || !vcpu->preempt_layout || READ_ONCE(vcpu->state) != VCPU_IS_PREEMPTED)
+	if (!vcpu || !target->samples || samples(vcpu) == target->samples ||
+	    READ_ONCE(vcpu->state) != VCPU_IS_PREEMPTED)
 		return 0;
 	return RECORD_F_CS_KNOWN | (vcpu->in_cs ? RECORD_F_CS : 0);
 }
@@ -196,6 +208,7 @@ int BPF_PROG(record_switch, bool preempt, struct task_struct *prev, struct task_
 	}
 	if (in) {
 		in->running = 1;
+		in->samples = samples(daemon_entry(in, in_tid));
 		stop_waiting(in);
 	}
 	introduce(prev, out_tid);

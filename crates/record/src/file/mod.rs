@@ -68,6 +68,8 @@ pub struct Host {
     pub dropped: u64,
     /// Older events that newer ones have overwritten.
     pub overwritten: u64,
+    /// Names of threads that found no room.
+    pub unnamed: u64,
     /// What this kernel could not tell: words like `spins`.
     pub unseen: Vec<String>,
     /// A daemon ran, so critical sections of paired guests are known.

@@ -164,7 +164,7 @@ mod tests {
         }
         let vm = RecordedVm { name: "web".into(), pid: 9, chosen: true, vcpus: vec![(0, 2)] };
         let names: Vec<Name> = (0..5000).map(|tid| Name(tid, 1, format!("thread{tid}"))).collect();
-        assert_eq!(writer.tables(&Host { pcpus: 4, ..Host::default() }, &[vm], &names).unwrap(), 0);
+        writer.tables(&Host { pcpus: 4, ..Host::default() }, vec![vm], names).unwrap();
         let overwritten = writer.overwritten();
         writer.finish().unwrap();
         (std::fs::read(path).unwrap(), overwritten)
@@ -177,6 +177,34 @@ mod tests {
         assert_eq!((recording.events.len(), overwritten, recording.damaged), (5000, 0, 0));
         assert_eq!((recording.host.pcpus, recording.vms.len(), recording.names.len()), (4, 1, 5000));
         assert_eq!(recording.events[4321], event(4321));
+        assert_eq!(recording.host.unnamed, 0);
+    }
+
+    #[test]
+    fn long_names_fill_the_tables_and_those_without_room_are_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.rec");
+        let mut writer = Writer::create(&path, 2 << 20).unwrap();
+        let names = (4_000_000..4_026_000).map(|tid| Name(tid, tid, "\"".repeat(15))).collect();
+        writer.tables(&Host { unnamed: 1, ..Host::default() }, vec![], names).unwrap();
+        writer.finish().unwrap();
+        let recording = parse(&std::fs::read(path).unwrap()).unwrap();
+        assert_eq!((recording.damaged, recording.names.len() as u64 + recording.host.unnamed), (0, 26_001));
+        assert!(recording.names.len() > 17_000, "{}", recording.names.len());
+    }
+
+    #[test]
+    fn two_recorders_do_not_write_the_same_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.rec");
+        let mut first = Writer::create(&path, 2 << 20).unwrap();
+        first.event(event(1)).unwrap();
+        assert!(Writer::create(&path, 2 << 20).err().unwrap().to_string().contains("another recorder"));
+        first.flush().unwrap();
+        // A recorder that was killed leaves its file; the next one begins it anew.
+        drop(first);
+        Writer::create(&path, 2 << 20).unwrap().finish().unwrap();
+        assert_eq!(std::fs::read(path).unwrap(), header());
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! Writes a recording while it goes on.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
+use std::iter::once;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+
+use serde::Serialize;
 
 use super::{
     BLOCK, BLOCK_HEAD, BLOCK_MAGIC, Fragment, Host, KIND_EVENTS, KIND_TABLE, MAGIC, MAJOR, MINOR, Name, RecordedVm,
@@ -15,8 +18,8 @@ use crate::event::{EVENT_BYTES, Event};
 const PAYLOAD: usize = BLOCK - BLOCK_HEAD;
 /// Events of a full block.
 const PER_BLOCK: u64 = (PAYLOAD / EVENT_BYTES) as u64;
-/// Names in a fragment: 30 bytes each at most.
-const NAMES: usize = 2000;
+/// Room for the items of a fragment: its own name and brackets take the rest.
+const ITEMS: usize = PAYLOAD - 16;
 
 /// A recording that is being written, into `FILE.part`; [`Writer::finish`] gives it its name.
 pub(crate) struct Writer {
@@ -45,7 +48,12 @@ impl Writer {
             return Err(io::Error::from(io::ErrorKind::IsADirectory));
         }
         let ring = (bytes / BLOCK as u64).saturating_sub(1 + TABLES as u64).max(1);
-        let file = File::create(&part)?;
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&part)?;
+        // Two would mix their recordings. A file system that knows no locks takes a recording all the same.
+        if let Err(TryLockError::WouldBlock) = file.try_lock() {
+            return Err(io::Error::other("another recorder writes this file"));
+        }
+        file.set_len(0)?;
         file.write_all_at(&header(), 0)?;
         let payload = Vec::with_capacity(PAYLOAD);
         Ok(Self { file, part, path: path.to_owned(), ring, block: 0, payload, dirty: false, tables: 0 })
@@ -82,32 +90,23 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes who is who. What finds no room is left out; returns how many names that are.
-    pub(crate) fn tables(&mut self, host: &Host, vms: &[RecordedVm], names: &[Name]) -> io::Result<usize> {
-        let mut fragments = vec![Fragment::Host(host.clone())];
-        let mut group: Vec<RecordedVm> = Vec::new();
-        let room = |group: &[RecordedVm]| group.iter().map(|vm| 120 + vm.name.len() * 6 + vm.vcpus.len() * 24).sum();
-        for vm in vms {
-            let size: usize = room(&group);
-            if !group.is_empty() && size + room(std::slice::from_ref(vm)) > PAYLOAD {
-                fragments.push(Fragment::Vms(std::mem::take(&mut group)));
-            }
-            group.push(vm.clone());
-        }
-        fragments.push(Fragment::Vms(group));
-        fragments.extend(names.chunks(NAMES).map(|names| Fragment::Names(names.to_vec())));
-        let mut left_out = 0;
-        for (place, fragment) in fragments.iter().enumerate() {
-            let text = serde_json::to_vec(fragment).map_err(io::Error::other)?;
-            if place < TABLES && text.len() <= PAYLOAD {
-                let block = block(KIND_TABLE, self.tables, &text);
-                self.file.write_all_at(&block, (1 + place as u64) * BLOCK as u64)?;
+    /// Writes who is who. Names that find no room are left out, and counted in what is written of `host`.
+    pub(crate) fn tables(&mut self, host: &Host, vms: Vec<RecordedVm>, names: Vec<Name>) -> io::Result<()> {
+        let vms = groups(vms)?.into_iter().map(Fragment::Vms);
+        let mut fragments: Vec<Fragment> = vms.chain(groups(names)?.into_iter().map(Fragment::Names)).collect();
+        let rest = fragments.split_off(fragments.len().min(TABLES - 1));
+        let names = |fragment: &Fragment| if let Fragment::Names(names) = fragment { names.len() } else { 0 };
+        let unnamed = host.unnamed + rest.iter().map(names).sum::<usize>() as u64;
+        let host = Fragment::Host(Host { unnamed, ..host.clone() });
+        for (place, fragment) in (1..).zip(once(host).chain(fragments)) {
+            let text = serde_json::to_vec(&fragment).map_err(io::Error::other)?;
+            // A VM that alone is too big is left out, too; KVM makes none.
+            if text.len() <= PAYLOAD {
+                self.file.write_all_at(&block(KIND_TABLE, self.tables, &text), place * BLOCK as u64)?;
                 self.tables += 1;
-            } else if let Fragment::Names(names) = fragment {
-                left_out += names.len();
             }
         }
-        Ok(left_out)
+        Ok(())
     }
 
     /// Ends the file and gives it its name.
@@ -116,6 +115,23 @@ impl Writer {
         self.file.sync_all()?;
         fs::rename(&self.part, &self.path)
     }
+}
+
+/// Divides a list into parts that have room in a block each, as JSON.
+fn groups<T: Serialize>(items: Vec<T>) -> io::Result<Vec<Vec<T>>> {
+    let (mut groups, mut group, mut size) = (Vec::new(), Vec::new(), 0);
+    for item in items {
+        let comma = 1;
+        let more = serde_json::to_vec(&item).map_err(io::Error::other)?.len() + comma;
+        if size + more > ITEMS && !group.is_empty() {
+            groups.push(std::mem::take(&mut group));
+            size = 0;
+        }
+        size += more;
+        group.push(item);
+    }
+    groups.push(group);
+    Ok(groups)
 }
 
 /// What a file begins with; the rest of its block is a hole.

@@ -40,6 +40,7 @@ fn limits(analysis: &Analysis) -> Vec<String> {
         format!("{} older events were overwritten: it begins where the file's size allowed.", analysis.overwritten),
     );
     say(analysis.damaged > 0, format!("{} blocks of the file are damaged or missing.", analysis.damaged));
+    say(analysis.unnamed > 0, format!("{} names of threads found no room in the file.", analysis.unnamed));
     say(analysis.events == 0, "It holds no events.".into());
     say(!analysis.unseen.is_empty(), format!("This kernel does not tell: {}.", analysis.unseen.join(", ")));
     let known: u64 = analysis.vms.iter().flat_map(|vm| &vm.vcpus).map(|vcpu| vcpu.preemptions_known).sum();
