@@ -75,7 +75,7 @@ enum entrain_feature {
 };
 
 /*
- * The state of the pairing, in bits 0-7 of `link`; bits 32-63 hold the generation, which the guest raises with every
+ * The state of the pairing, in bits 0-31 of `link`; bits 32-63 hold the generation, which the guest raises with every
  * offer, starting from a random number. crates/channel/src/protocol.rs is the state machine, and its test checks every
  * order of events.
  *
@@ -95,7 +95,7 @@ enum entrain_link {
 		5, /* guest: took the page back: an offer nobody had accepted, or the host was silent */
 };
 #define ENTRAIN_LINK(gen, state) (((entrain_u64)(gen) << 32) | (state))
-#define ENTRAIN_LINK_STATE(word) ((entrain_u32)((word) & 0xff))
+#define ENTRAIN_LINK_STATE(word) ((entrain_u32)(word))
 #define ENTRAIN_LINK_GEN(word)	 ((entrain_u32)((word) >> 32))
 
 /*

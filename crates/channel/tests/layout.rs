@@ -133,7 +133,13 @@ fn c_constants() -> BTreeMap<String, u64> {
          P(ENTRAIN_VALUE(0x123456789abcdef1ULL, 0x12345613557cdef1ULL));\n\
          P(ENTRAIN_VALUE(0x123456789abcdef1ULL, 0x12345613557cdef0ULL));\n\
          P(ENTRAIN_LINK(0xfedcba98, ENTRAIN_LINK_RELEASED));\n\
+         P(ENTRAIN_LINK_STATE(0xfedcba9800000004ULL));\n\
+         P(ENTRAIN_LINK_STATE(0xfedcba9800000104ULL));\n\
+         P(ENTRAIN_LINK_GEN(0xfedcba9800000004ULL));\n\
          P(ENTRAIN_STATE(ENTRAIN_VCPU_PREEMPTED, ENTRAIN_STATE_IN_CS | ENTRAIN_STATE_EXTENDED, 513, 0xfedcba));\n\
+         P(ENTRAIN_STATE_VCPU(0xabcdfedcba020163ULL));\n\
+         P(ENTRAIN_STATE_PCPU(0xabcdfedcba020163ULL));\n\
+         P(ENTRAIN_STATE_SEQ(0xabcdfedcba020163ULL));\n\
          entrain_u64 w = 7, m = 7; int ok = entrain_publish(&w, &m, 7, 3); P(ok); P(w); P(m);\n\
          w = 0; int lost = entrain_publish(&w, &m, 7, 4); P(lost); P(w + 1000);\n\
          int f[] = {{entrain_fresh(5, 0, 9), entrain_fresh(9, 1, 9), entrain_fresh(10, 1, 9), entrain_fresh(1, 2, 9)}};\n\
@@ -164,6 +170,10 @@ fn c_and_rust_agree_on_constants_and_packing() {
     let seed = word::Seed::from_raw(0x1234_5678_9abc_def1).expect("a seed");
     let state = word::VcpuState { vcpu: word::Vcpu::Preempted, in_cs: true, extended: true, pcpu: 513, seq: 0xfedcba };
     let link = word::Link { generation: 0xfedc_ba98, state: word::LinkState::Released };
+    let read = word::Link::from_raw(0xfedc_ba98_0000_0004).expect("a link");
+    // All 32 bits are the state: what no side writes is no state, and not the one that its low bits look like.
+    assert_eq!(word::Link::from_raw(0xfedc_ba98_0000_0104), None);
+    let seen = word::VcpuState::unpack(0xabcd_fedc_ba02_0163);
     for (name, value) in [
         ("ENTRAIN_PAGE_SIZE", page::PAGE_SIZE as u64),
         ("ENTRAIN_LINE_SIZE", 64),
@@ -202,10 +212,16 @@ fn c_and_rust_agree_on_constants_and_packing() {
         ("ENTRAIN_VALUE(0x123456789abcdef1ULL, 0x12345613557cdef1ULL)", seed.unpack(0x1234_5613_557c_def1)),
         ("ENTRAIN_VALUE(0x123456789abcdef1ULL, 0x12345613557cdef0ULL)", 0),
         ("ENTRAIN_LINK(0xfedcba98, ENTRAIN_LINK_RELEASED)", link.raw()),
+        ("ENTRAIN_LINK_STATE(0xfedcba9800000004ULL)", read.state as u64),
+        ("ENTRAIN_LINK_STATE(0xfedcba9800000104ULL)", 0x104),
+        ("ENTRAIN_LINK_GEN(0xfedcba9800000004ULL)", read.generation.into()),
         (
             "ENTRAIN_STATE(ENTRAIN_VCPU_PREEMPTED, ENTRAIN_STATE_IN_CS | ENTRAIN_STATE_EXTENDED, 513, 0xfedcba)",
             state.pack(),
         ),
+        ("ENTRAIN_STATE_VCPU(0xabcdfedcba020163ULL)", seen.vcpu as u64),
+        ("ENTRAIN_STATE_PCPU(0xabcdfedcba020163ULL)", seen.pcpu.into()),
+        ("ENTRAIN_STATE_SEQ(0xabcdfedcba020163ULL)", seen.seq.into()),
         ("ok", 1),
         ("w", (3 << 16) ^ 7),
         ("m", (3 << 16) ^ 7),

@@ -16,6 +16,9 @@ use signal_hook::{
 
 use crate::{LabError, Result};
 
+/// How often a sleeper looks whether the user has had enough.
+const GLANCE: Duration = Duration::from_millis(50);
+
 static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 /// A second signal within this time is the same wish: timeout(1) and service managers signal a process and then its
 /// group, and what an hour has gathered must not be lost to that.
@@ -54,4 +57,30 @@ pub fn cancelled() -> bool {
 /// An error if the user has asked to stop.
 pub fn check() -> Result<()> {
     if cancelled() { Err(LabError::Cancelled) } else { Ok(()) }
+}
+
+/// Sleeps, but not for a user who has had enough.
+pub fn sleep(time: Duration) -> Result<()> {
+    let begun = Instant::now();
+    loop {
+        check()?;
+        let left = time.saturating_sub(begun.elapsed());
+        if left.is_zero() {
+            return Ok(());
+        }
+        thread::sleep(left.min(GLANCE));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sleep_lasts_its_time() {
+        let begun = Instant::now();
+        sleep(Duration::ZERO).unwrap();
+        sleep(GLANCE + Duration::from_millis(10)).unwrap();
+        assert!(begun.elapsed() >= GLANCE + Duration::from_millis(10));
+    }
 }

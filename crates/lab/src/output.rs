@@ -81,6 +81,11 @@ impl Output {
     }
 }
 
+/// Writes to stdout or stderr. That a terminal was closed must cost nothing of what was measured, and `print!` would panic.
+pub fn tell(mut to: impl Write, text: &str) {
+    let _ = to.write_all(text.as_bytes()).and_then(|()| to.flush());
+}
+
 /// What went wrong with a file, for the user.
 pub fn why(path: &Path, error: &io::Error) -> String {
     let path = path.display();
@@ -111,6 +116,14 @@ fn keep_in(folders: impl IntoIterator<Item = PathBuf>, text: &[u8], name: &str) 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_terminal_that_is_gone_is_no_end() {
+        tell(File::options().write(true).open("/dev/full").unwrap(), "text");
+        let mut text = Vec::new();
+        tell(&mut text, "text");
+        assert_eq!(text, b"text");
+    }
 
     #[test]
     fn a_look_changes_nothing() {

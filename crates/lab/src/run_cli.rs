@@ -1,6 +1,6 @@
 //! `entrain lab list` and `entrain lab run`.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, bail};
 
 use crate::experiment::{self, Experiment, STOCK};
-use crate::image::{own_kernel, peers};
+use crate::image::{self, own_kernel, peers};
 use crate::machine::{Accel, Arch, Machine, MachineSpec};
 use crate::output::{self, Output};
 use crate::progress::Spinner;
@@ -143,7 +143,7 @@ impl Files {
         let safe = written.or_else(|| self.source.clone());
         let kept = safe.or_else(|| output::keep(json.as_bytes(), &report.experiment));
         let Some(kept) = kept else {
-            print!("{json}");
+            output::tell(io::stdout(), &json);
             let temp = std::env::temp_dir();
             bail!("{what}. Neither the cache nor {} takes it: the report is printed above, as JSON", temp.display());
         };
@@ -155,9 +155,10 @@ impl Files {
 }
 
 fn show(report: &Report, files: &Files) -> anyhow::Result<ExitCode> {
-    let color = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    print!("{}", table::render(report, color));
-    files.write(report)?;
+    let color = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let written = files.write(report);
+    output::tell(io::stdout(), &table::render(report, color));
+    written?;
     Ok(if report.ok() { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
 }
 
@@ -171,9 +172,10 @@ fn measure(experiment: &Experiment, args: &RunArgs, arch: Arch) -> anyhow::Resul
     };
     let cache = Cache::open()?;
     // Minutes of building are no part of the run, nor of the time that a quick one has.
-    peers::prepare(&cache, arch, &spec.programs, &Spinner::new())?;
+    // Nor may a build or an installation meanwhile change what later boots are made of.
+    let images = image::prepare(&cache, &spec, &Spinner::new())?;
     let boot = |spec: &MachineSpec, progress: &dyn Progress| -> crate::Result<Box<dyn Rig>> {
-        Ok(Box::new(Machine::boot(&cache, spec, progress)?))
+        Ok(Box::new(Machine::boot_from(&cache, &images, spec, progress)?))
     };
     let bar = Bar::new();
     let gathered = runner::run(experiment, &choice, &spec, &boot, &bar);
@@ -187,7 +189,42 @@ fn refuse(experiment: &Experiment, args: &RunArgs, arch: Arch) -> Option<String>
         let arch: Vec<&str> = experiment.arch.iter().map(|arch| arch.name()).collect();
         return Some(format!("{} runs on {} only", args.name, arch.join(" and ")));
     }
-    let known: Vec<&str> = experiment.arms.iter().map(|arm| arm.name.as_ref().as_str()).collect();
-    let unknown = args.arms.iter().find(|arm| !known.contains(&arm.as_str()))?;
-    Some(format!("{} has no arm '{unknown}'; there are: {} ({STOCK} always runs)", args.name, known.join(", ")))
+    let arms = || experiment.arms.iter().filter(|arm| arm.arch.contains(&arch));
+    let unknown = args.arms.iter().find(|name| arms().all(|arm| arm.name.as_ref() != *name))?;
+    let known: Vec<&str> = arms().map(|arm| arm.name.as_ref().as_str()).collect();
+    Some(format!(
+        "{} has no arm '{unknown}' on {arch}; there are: {} ({STOCK} always runs)",
+        args.name,
+        known.join(", ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: RunArgs,
+    }
+
+    #[test]
+    fn an_arm_that_cannot_run_is_refused() {
+        let mut experiment = experiment::load("overcommit").unwrap();
+        let arm = experiment.arms.iter_mut().find(|arm| arm.name.as_ref() != STOCK).unwrap();
+        arm.arch = vec![Arch::X86_64];
+        let name = arm.name.as_ref().clone();
+        let refused = |name: &str, arch| {
+            let args = Cli::parse_from(["run", "overcommit", "--arm", name]).args;
+            refuse(&experiment, &args, arch)
+        };
+        assert_eq!(refused(&name, Arch::X86_64), None);
+        let message = refused(&name, Arch::Aarch64).unwrap();
+        assert!(message.starts_with(&format!("overcommit has no arm '{name}' on aarch64; there are: ")), "{message}");
+        assert!(refused("unheard-of", Arch::X86_64).is_some());
+        assert_eq!(refused(STOCK, Arch::Aarch64), None);
+    }
 }

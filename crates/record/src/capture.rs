@@ -134,8 +134,8 @@ struct Recorder {
     writer: Writer,
     host: Host,
     wanted: Vec<String>,
-    /// By the kernel's address of the VM.
-    vms: BTreeMap<u64, RecordedVm>,
+    /// By the kernel's address of the VM and its process: the address alone may be that of one that ended.
+    vms: BTreeMap<(u64, i32), RecordedVm>,
     followed: HashSet<i32>,
     names: HashMap<u32, Name>,
     events: u64,
@@ -210,7 +210,7 @@ impl Recorder {
         };
         for machine in machines {
             let chosen = self.wanted.is_empty() || self.wanted.iter().any(|wish| matches(&machine, wish));
-            let vm = self.vms.entry(machine.kvm).or_default();
+            let vm = self.vms.entry((machine.kvm, machine.pid)).or_default();
             (vm.name, vm.pid, vm.chosen) = (machine.name, machine.pid, chosen);
             for vcpu in machine.vcpus {
                 if !vm.vcpus.contains(&(vcpu.id, vcpu.tid as u32)) {

@@ -418,9 +418,9 @@ impl Load {
         holds(&self.configurations, configuration) && holds(&self.arms, arm)
     }
 
-    /// Time after which the load counts as hung.
-    pub fn deadline(&self) -> Duration {
-        Duration::from_secs_f64(self.seconds + self.warmup + self.timeout)
+    /// Time after which the load counts as hung where its window is `seconds` long.
+    pub fn deadline(&self, seconds: f64) -> Duration {
+        Duration::from_secs_f64(seconds + self.warmup + self.timeout)
     }
 }
 

@@ -45,6 +45,7 @@ fn the_built_in_files_are_right() {
 #[test]
 fn wrong_files_are_refused_where_they_are_wrong() {
     let change = |from: &str, to: &str| error(&GOOD.replace(from, to));
+    let quick = |line: &str| change("[machine]", &format!("[quick]\n{line}\n[machine]"));
     let cases = [
         (change("boots = 1", "boots = 0"), "dir/mine.toml:3: boots: boots must be between 1 and 1000"),
         (change("boots = 1", "boots = 'many'"), "dir/mine.toml:3: boots: invalid type: string \"many\", expected u32"),
@@ -73,6 +74,12 @@ fn wrong_files_are_refused_where_they_are_wrong() {
             "dir/mine.toml:15: arm.name: the others are compared with 'stock'",
         ),
         (change("boots = 1", "boots = = 1"), "dir/mine.toml:3: boots: "),
+        (quick("boots = 0"), "dir/mine.toml:1: name: quick.boots must be between 1 and 1000"),
+        (quick("rounds = 0"), "quick.rounds must be"),
+        (quick("seconds = 0"), "quick.seconds must be above 0"),
+        (quick("within = -1"), "quick.within must be above 0"),
+        (quick("within = nan"), "quick.within must be above 0"),
+        (quick("within = inf"), "quick.within must be above 0"),
     ];
     for (found, wanted) in cases {
         assert!(found.contains(wanted), "found  {found}\nwanted {wanted}");

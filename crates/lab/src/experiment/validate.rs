@@ -63,7 +63,13 @@ impl Validate<'_> {
             }
         }
         let top = e.name.span();
+        let count = |count: Option<u32>| count.is_none_or(|count| (1..=1000).contains(&count));
+        let time = |time: Option<f64>, most| time.is_none_or(|time| time > 0.0 && time <= most);
         let all = [
+            (!count(e.quick.boots), "quick.boots must be between 1 and 1000"),
+            (!count(e.quick.rounds), "quick.rounds must be between 1 and 1000"),
+            (!time(e.quick.seconds, 3600.0), "quick.seconds must be above 0 and at most 3600"),
+            (!time(e.quick.within, 86_400.0), "quick.within must be above 0 and at most 86400"),
             (e.configurations.is_empty(), "an experiment needs at least one [[configuration]]"),
             (e.loads.is_empty(), "an experiment needs at least one [[load]]"),
             (e.arch.is_empty(), "arch must name at least one architecture"),

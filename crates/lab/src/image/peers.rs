@@ -47,15 +47,10 @@ pub fn find(name: &str) -> Option<&'static Peer> {
     PEERS.iter().find(|peer| peer.name == name)
 }
 
-/// Builds those of `programs` that are peers and not in the cache yet.
+/// The tree with its libraries and its file, built or from the cache.
 ///
 /// # Errors
 /// The toolchain or the crate can't be fetched or built.
-pub fn prepare(cache: &Cache, arch: Arch, programs: &[String], progress: &dyn Progress) -> Result<()> {
-    programs.iter().filter_map(|name| find(name)).try_for_each(|peer| program(cache, arch, peer, progress).map(drop))
-}
-
-/// The tree with its libraries and its file, built or from the cache.
 pub(super) fn program(cache: &Cache, arch: Arch, peer: &Peer, progress: &dyn Progress) -> Result<(PathBuf, PathBuf)> {
     let libraries = libraries(cache, arch, progress)?;
     let root = tool::run(toolchain(cache).arg("path"), cache.root())?;

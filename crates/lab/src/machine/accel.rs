@@ -1,11 +1,25 @@
 //! Which QEMU the development machine uses, and whether it can use KVM.
-use std::{ffi::OsString, fs, path::Path};
+use std::{
+    ffi::OsString,
+    fs,
+    os::fd::{FromRawFd, OwnedFd},
+    path::Path,
+};
+
+use rustix::ioctl;
 
 use super::{Accel, Arch, MachineSpec, qemu::Program};
 use crate::{
     Cache, LabError, Progress, Result,
     archive::{Archive, BACKPORTS},
 };
+
+/// `KVM_CREATE_VM`: `_IO(0xAE, 0x01)`; its argument is the machine type, its result a descriptor.
+const CREATE_VM: u8 = 0x01;
+/// `KVM_CHECK_EXTENSION`: `_IO(0xAE, 0x03)`; its argument is a capability, its result 0 where KVM lacks it.
+const CHECK_EXTENSION: u8 = 0x03;
+/// `KVM_CAP_ARM_EL2`: a VM's CPUs can have EL2, so that KVM works in it.
+const ARM_EL2: usize = 240;
 
 /// Shall the host machine run under KVM?
 pub(super) fn use_kvm(spec: &MachineSpec) -> Result<bool> {
@@ -28,42 +42,41 @@ pub(crate) fn kvm_works(arch: Arch, nested: bool) -> std::result::Result<(), Str
     }
     let file = fs::File::options().read(true).write(true).open("/dev/kvm").map_err(|e| format!("/dev/kvm: {e}"))?;
     // The device may be there without a CPU that can do it: only making a VM tells.
-    create_vm(&file).map_err(|e| format!("/dev/kvm: a VM cannot be made: {e}"))?;
-    let can_nest = ["kvm_amd", "kvm_intel"]
-        .map(|m| Path::new("/sys/module").join(m).join("parameters/nested"))
-        .iter()
-        .any(|p| fs::read_to_string(p).is_ok_and(|v| matches!(v.trim(), "1" | "Y")));
-    if arch == Arch::X86_64 && nested && !can_nest {
-        return Err("nested virtualization is off".into());
+    let vm = ask(&file, CREATE_VM, 0).map_err(|e| format!("/dev/kvm: a VM cannot be made: {e}"))?;
+    // SAFETY: the result is a fresh descriptor that nobody else owns.
+    drop(unsafe { OwnedFd::from_raw_fd(vm) });
+    let can_nest = || match arch {
+        Arch::Aarch64 => ask(&file, CHECK_EXTENSION, ARM_EL2).is_ok_and(|has| has > 0),
+        Arch::X86_64 => ["kvm_amd", "kvm_intel"]
+            .map(|m| Path::new("/sys/module").join(m).join("parameters/nested"))
+            .iter()
+            .any(|p| fs::read_to_string(p).is_ok_and(|v| matches!(v.trim(), "1" | "Y"))),
+    };
+    if nested && !can_nest() {
+        return Err("nested virtualization is off, or this computer has none".into());
     }
     Ok(())
 }
 
-fn create_vm(kvm: &fs::File) -> rustix::io::Result<()> {
-    use rustix::ioctl;
-    /// `KVM_CREATE_VM`: `_IO(0xAE, 0x01)`; its argument is the machine type, 0.
-    struct CreateVm;
-    // SAFETY: the opcode is KVM_CREATE_VM, whose argument is an integer, and whose result is a descriptor.
-    unsafe impl ioctl::Ioctl for CreateVm {
-        type Output = std::os::fd::OwnedFd;
+/// Makes a request of KVM whose argument and result are integers.
+fn ask(kvm: &fs::File, number: u8, argument: usize) -> rustix::io::Result<i32> {
+    struct Ask(ioctl::Opcode, usize);
+    // SAFETY: the opcodes are those above, whose argument is an integer and no pointer.
+    unsafe impl ioctl::Ioctl for Ask {
+        type Output = i32;
         const IS_MUTATING: bool = false;
         fn opcode(&self) -> ioctl::Opcode {
-            ioctl::opcode::none(0xae, 0x01)
+            self.0
         }
         fn as_ptr(&mut self) -> *mut std::ffi::c_void {
-            std::ptr::null_mut()
+            std::ptr::without_provenance_mut(self.1)
         }
-        unsafe fn output_from_ptr(
-            out: ioctl::IoctlOutput,
-            _: *mut std::ffi::c_void,
-        ) -> rustix::io::Result<Self::Output> {
-            use std::os::fd::FromRawFd;
-            // SAFETY: the call succeeded, so `out` is a fresh descriptor that nobody else owns.
-            Ok(unsafe { std::os::fd::OwnedFd::from_raw_fd(out) })
+        unsafe fn output_from_ptr(out: ioctl::IoctlOutput, _: *mut std::ffi::c_void) -> rustix::io::Result<i32> {
+            Ok(out)
         }
     }
     // SAFETY: see above; `kvm` is open.
-    unsafe { ioctl::ioctl(kvm, CreateVm) }.map(drop)
+    unsafe { ioctl::ioctl(kvm, Ask(ioctl::opcode::none(0xae, number), argument)) }
 }
 
 /// QEMU for host machines of that architecture: the archive's newest, run out of the cache through its own loader, so

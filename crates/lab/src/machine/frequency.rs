@@ -36,7 +36,7 @@ pub(super) fn prepare(spec: &MachineSpec, kvm: bool, program: &Program) -> Resul
 
 /// The device tree that QEMU makes for the machine: it writes it and ends.
 fn dump(spec: &MachineSpec, kvm: bool, program: &Program, to: &Path) -> Result<Vec<u8>> {
-    let (accel, machine, cpu) = recipe::board(spec.arch, kvm);
+    let (accel, machine, cpu) = recipe::board(spec, kvm);
     let machine = format!("{machine},dumpdtb={}", to.display());
     let (cpus, memory) = (spec.pcpus.to_string(), spec.memory_mib.to_string());
     let mut command = tool::command(&program.argv[0]);

@@ -188,6 +188,18 @@ impl Link {
         Ok(())
     }
 
+    /// The same for the host machine and so many guests. A first sign of a fault is heard out: nobody may ask again.
+    pub(super) fn settle(&self, guests: usize) -> Result<()> {
+        let all = || (0..guests).map(Target::Guest).chain([Target::Host]);
+        loop {
+            all().try_for_each(|who| self.check(who))?;
+            if !all().any(|who| self.health(who, |h| h.suspected.is_some())) {
+                return Ok(());
+            }
+            thread::sleep(GLANCE);
+        }
+    }
+
     /// Decides whether a machine is broken, and how.
     fn judge(&self, who: Target) -> Result<()> {
         self.health(who, |h| {
@@ -200,6 +212,7 @@ impl Link {
             let sign = h.console.sign().cloned();
             let silent = h.heard.filter(|t| t.elapsed() > SILENCE);
             if sign.is_none() && h.gone.is_none() && silent.is_none() && h.starts < 2 {
+                h.suspected = None;
                 return Ok(());
             }
             // The console may still have to tell the rest of it, above all the cause of an end.
@@ -310,5 +323,40 @@ impl Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         self.link.exchanges.lock().expect("no panic under it").remove(&(self.target, self.id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link() -> (Arc<Link>, UnixStream, UnixStream) {
+        let (console, kernel) = UnixStream::pair().unwrap();
+        let (port, agent) = UnixStream::pair().unwrap();
+        (Link::new(true, console, port).unwrap(), kernel, agent)
+    }
+
+    #[test]
+    fn a_fault_at_the_last_moment_is_heard_out() {
+        let (link, mut kernel, _agent) = link();
+        link.settle(1).unwrap();
+        kernel.write_all(b"[    3.1] Oops: int3: 0000 [#1] SMP NOPTI\n").unwrap();
+        while link.health(Target::Host, |h| h.console.sign().is_none()) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        link.check(Target::Host).unwrap();
+        assert_eq!(link.settle(1).unwrap_err().fault().unwrap().class, FaultClass::Int3);
+    }
+
+    #[test]
+    fn who_is_heard_again_is_suspected_no_more() {
+        let (link, _kernel, _agent) = link();
+        let guest = Target::Guest(0);
+        link.health(guest, |h| h.heard = Instant::now().checked_sub(2 * SILENCE));
+        link.check(guest).unwrap();
+        assert!(link.health(guest, |h| h.suspected.is_some()));
+        link.health(guest, |h| h.heard = Some(Instant::now()));
+        link.settle(1).unwrap();
+        assert!(link.health(guest, |h| h.suspected.is_none()));
     }
 }

@@ -13,7 +13,7 @@ pub const GUEST_INITRD: &str = "/usr/lib/entrain/guest/initrd";
 /// The host machine's QEMU arguments.
 pub fn host(spec: &MachineSpec, kvm: bool, kernel: &Path, initrd: &Path) -> Vec<String> {
     let mut args = vec!["-name".into(), "entrain-lab,debug-threads=on".into()];
-    let (accel, machine, cpu) = board(spec.arch, kvm);
+    let (accel, machine, cpu) = board(spec, kvm);
     push(&mut args, &["-accel", accel, "-M", machine, "-cpu", cpu, "-device", "virtio-serial-pci"]);
     common(&mut args, spec.pcpus, spec.memory_mib);
     push(&mut args, &["-kernel", &kernel.to_string_lossy(), "-initrd", &initrd.to_string_lossy()]);
@@ -28,9 +28,11 @@ pub fn host(spec: &MachineSpec, kvm: bool, kernel: &Path, initrd: &Path) -> Vec<
 }
 
 /// Accelerator, machine and CPU of the host machine.
-pub(super) fn board(arch: Arch, kvm: bool) -> (&'static str, &'static str, &'static str) {
-    match (arch, kvm) {
+pub(super) fn board(spec: &MachineSpec, kvm: bool) -> (&'static str, &'static str, &'static str) {
+    match (spec.arch, kvm) {
         (Arch::Aarch64, false) => ("tcg,thread=multi", "virt,virtualization=on,gic-version=3", "neoverse-n1"),
+        // A KVM that can't nest refuses to give a VM EL2.
+        (Arch::Aarch64, true) if !spec.nested => ("kvm", "virt,gic-version=3", "host"),
         (Arch::Aarch64, true) => ("kvm", "virt,virtualization=on,gic-version=3", "host"),
         (Arch::X86_64, false) => ("tcg,thread=multi", "q35", "EPYC,+svm,+npt,-monitor"),
         (Arch::X86_64, true) => ("kvm", "q35", "host"),
@@ -118,6 +120,14 @@ mod tests {
         assert!(value(&args, "-M").contains("virtualization=on"));
         let line = value(&args, "-append");
         assert!(line.contains("nokaslr") && line.contains("kpti=off") && line.ends_with("foo=1"), "{line}");
+    }
+
+    #[test]
+    fn a_host_without_guests_asks_kvm_for_no_el2() {
+        let machine = |nested, kvm| board(&MachineSpec { nested, ..MachineSpec::default() }, kvm).1;
+        assert!(machine(true, true).contains("virtualization=on"));
+        assert!(!machine(false, true).contains("virtualization"));
+        assert_eq!(machine(false, false), machine(true, false), "emulated, figures stay comparable");
     }
 
     #[test]

@@ -14,7 +14,8 @@ use super::{
 use crate::{
     Cache, FaultClass, LabError, Progress, Result,
     agent::{Event, Request, frame::PIECE},
-    image,
+    cancel,
+    image::{self, Images},
 };
 
 /// The host machine is up after 4 to 11 s on the machines of the trials.
@@ -25,6 +26,8 @@ const GUEST_BOOT: Duration = Duration::from_secs(180);
 const PATIENCE: u32 = 4;
 /// Small requests.
 const SHORT: Duration = Duration::from_secs(60);
+/// A host machine powers itself off within a second, unless the development machine is overloaded.
+const POWER_OFF: Duration = Duration::from_secs(60);
 /// What the way there and back may add to a command's own deadline.
 const SLACK: Duration = Duration::from_secs(30);
 
@@ -44,7 +47,12 @@ pub struct Machine {
 impl Machine {
     /// Boots a host machine and all its guests.
     pub fn boot(cache: &Cache, spec: &MachineSpec, progress: &dyn Progress) -> Result<Self> {
-        let images = image::prepare(cache, spec, progress)?;
+        Self::boot_from(cache, &image::prepare(cache, spec, progress)?, spec, progress)
+    }
+
+    /// The same from images that were prepared before, for a machine that differs in no more than guests, kernel
+    /// parameters and size.
+    pub fn boot_from(cache: &Cache, images: &Images, spec: &MachineSpec, progress: &dyn Progress) -> Result<Self> {
         let kvm = accel::use_kvm(spec)?;
         let program = accel::qemu(cache, spec.arch, progress)?;
         progress.step(&format!("booting the host machine ({}, Linux {})", spec.arch, images.release));
@@ -67,7 +75,7 @@ impl Machine {
             kvm,
             guests: Vec::new().into(),
             booted: Duration::ZERO,
-            _images: images.hold,
+            _images: images.hold.clone(),
         };
         machine.await_start(Target::Host)?;
         machine.tell_up(Target::Host, begun);
@@ -75,8 +83,7 @@ impl Machine {
         // All at once: in turn took as much CPU time and longer (docs/lab.md, boot times).
         let starts: Vec<_> = spec.guests.iter().map(|g| machine.begin_guest(g)).collect::<Result<_>>()?;
         for (guest, start) in starts {
-            start.done("starting a guest's QEMU", GUEST_BOOT * PATIENCE)?;
-            machine.await_start(Target::Guest(guest))?;
+            machine.end_start(guest, start)?;
             machine.tell_up(Target::Guest(guest), begun);
         }
         machine.booted = begun.elapsed();
@@ -125,7 +132,12 @@ impl Machine {
         self.link.check(Target::Host)
     }
 
-    /// The same for the host machine alone.
+    /// The same for when nobody may ask again: what is only suspected yet is waited for.
+    pub fn settle(&self) -> Result<()> {
+        self.link.settle(self.guests())
+    }
+
+    /// As [`Self::check`], for the host machine alone.
     pub fn check_host(&self) -> Result<()> {
         self.link.check(Target::Host)
     }
@@ -202,19 +214,13 @@ impl Machine {
     /// Starts one more guest; returns its index.
     pub fn start_guest(&self, spec: &GuestSpec) -> Result<usize> {
         let (guest, start) = self.begin_guest(spec)?;
-        start.done("starting a guest's QEMU", GUEST_BOOT * PATIENCE)?;
-        self.await_start(Target::Guest(guest))?;
-        Ok(guest)
+        self.end_start(guest, start).map(|()| guest)
     }
 
     /// Starts more guests at once; returns their indices when all are up.
     pub fn start_guests(&self, specs: &[GuestSpec]) -> Result<Vec<usize>> {
         let starts: Vec<_> = specs.iter().map(|spec| self.begin_guest(spec)).collect::<Result<_>>()?;
-        let up = |(guest, start): (usize, Exchange)| {
-            start.done("starting a guest's QEMU", GUEST_BOOT * PATIENCE)?;
-            self.await_start(Target::Guest(guest)).map(|()| guest)
-        };
-        starts.into_iter().map(up).collect()
+        starts.into_iter().map(|(guest, start)| self.end_start(guest, start).map(|()| guest)).collect()
     }
 
     fn begin_guest(&self, spec: &GuestSpec) -> Result<(usize, Exchange)> {
@@ -227,6 +233,18 @@ impl Machine {
         let huge_pages = if spec.memory == MemoryBackend::Hugetlb { spec.memory_mib.div_ceil(2) } else { 0 };
         let start = self.link.exchange(Target::Host, |id| Request::StartGuest { id, guest, argv, huge_pages })?;
         Ok((guest, start))
+    }
+
+    /// Waits until a guest is up.
+    fn end_start(&self, guest: usize, start: Exchange) -> Result<()> {
+        let target = Target::Guest(guest);
+        if let Err(error) = start.done("starting a guest's QEMU", GUEST_BOOT * PATIENCE) {
+            // Nobody will tell of the end of what never ran.
+            self.link.excuse(target, true);
+            self.link.health(target, |h| h.gone = Some(error.to_string()));
+            return Err(error);
+        }
+        self.await_start(target)
     }
 
     /// Waits until a machine's agent has come up.
@@ -378,16 +396,20 @@ impl Machine {
         self.qemu.pid().as_raw_pid()
     }
 
-    /// Ends guests and host machine. A machine that does not end by itself is killed.
+    /// Ends guests and host machine. A machine that is not well, or does not end by itself, is killed and is an error.
     pub fn shutdown(self) -> Result<()> {
         // A fault that nobody has asked about yet must not go unseen.
-        let health = self.check();
+        self.settle()?;
         self.link.excuse(Target::Host, true);
-        let sent = self.link.send(Target::Host, &Request::PowerOff);
-        if sent.is_ok() && !self.qemu.wait(Duration::from_secs(10)) {
-            tracing::warn!("the host machine did not power itself off and is killed");
+        self.link.send(Target::Host, &Request::PowerOff)?;
+        let until = Instant::now() + POWER_OFF;
+        while !self.qemu.wait(Duration::from_millis(100)) {
+            cancel::check()?;
+            if Instant::now() >= until {
+                return Err(LabError::Deadline { what: "the host machine's power-off".into(), limit: POWER_OFF });
+            }
         }
-        health
+        Ok(())
     }
 }
 

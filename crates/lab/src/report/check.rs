@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::summary::{Row, Series, ratio};
 use super::words;
 use crate::experiment::{Check, Experiment, Figure, STOCK};
-use crate::runner::{Choice, Sample};
+use crate::runner::{self, Choice, Sample};
 
 /// How a check came out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -21,12 +21,12 @@ pub struct CheckResult {
 /// Evaluates the checks that the run can decide: those of its architecture, of the arms that ran, and in a quick run
 /// those that few samples can answer. A check without samples fails.
 pub fn evaluate(experiment: &Experiment, choice: &Choice, samples: &[Sample], rows: &[Row]) -> Vec<CheckResult> {
+    let run = runner::arms(experiment, choice);
     let applies = |check: &&Check| {
         let arms = [Some(&check.arm), check.to.as_ref()];
-        let chosen = |arm: &str| arm == STOCK || choice.arms.is_empty() || choice.arms.iter().any(|one| one == arm);
         check.arch.contains(&choice.arch)
             && !(choice.quick && check.full_only)
-            && arms.into_iter().flatten().all(|arm| chosen(arm.as_ref()))
+            && arms.into_iter().flatten().all(|name| run.iter().any(|arm| arm.name.as_ref() == name.as_ref()))
     };
     let checks = experiment.checks.iter().filter(applies);
     checks.map(|check| result(experiment, check, samples, rows, choice.seed)).collect()

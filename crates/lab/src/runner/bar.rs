@@ -1,12 +1,13 @@
 //! Progress of a run: what is done now, how much is left.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
-use crate::Progress;
+use crate::{Progress, output};
 
 /// Thought length of a boot in ms; only the bar depends on it.
 pub(super) const BOOT: u64 = 30_000;
@@ -94,7 +95,7 @@ impl Bar {
             let elapsed = self.0.bar.elapsed().as_millis() as u64;
             let length = self.0.bar.length().unwrap_or(0);
             let left = left(self.0.bar.position(), length, elapsed, self.0.advanced.load(Ordering::Relaxed));
-            eprintln!("{:>4} s, about {} s left: {text}", elapsed / 1000, left / 1000);
+            line(&format!("{:>4} s, about {} s left: {text}", elapsed / 1000, left / 1000));
         }
     }
 
@@ -102,11 +103,15 @@ impl Bar {
     pub(super) fn say(&self, text: &str) {
         tracing::info!("{text}");
         if self.0.plain {
-            eprintln!("{text}");
+            line(text);
         } else if !self.0.bar.is_hidden() {
-            self.0.bar.suspend(|| eprintln!("{text}"));
+            self.0.bar.suspend(|| line(text));
         }
     }
+}
+
+fn line(text: &str) {
+    output::tell(io::stderr(), &format!("{text}\n"));
 }
 
 impl Default for Bar {

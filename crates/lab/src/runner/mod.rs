@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 pub use bar::Bar;
 pub use expand::{PLACEHOLDERS, misspelt};
 pub use plan::Choice;
+pub(crate) use plan::arms;
 pub use probes::PROBES;
 pub use record::{Failure, Gathered, Loss, Nature, Natures, Sample};
 pub use rig::{Job, Rig};
@@ -243,6 +244,8 @@ impl<'a> Run<'a> {
                 ));
                 self.awake(rig.as_ref(), visit, &mut awake)?;
                 self.visit(rig.as_ref(), visit, boot, number as u32, at)?;
+                // The next arm must not be blamed.
+                rig.settle()?;
             }
             self.longest.round = self.longest.round.max(begun.elapsed());
         }
@@ -344,9 +347,14 @@ impl<'a> Run<'a> {
             };
             let taken = sample::take(rig, load, &spots, &probes, &context, &mut self.patience)
                 .and_then(|taken| standing.check().map(|()| taken));
+            // What was measured on a machine that broke down is no figure, and what failed on it no failure of the arm.
+            rig.settle()?;
             match taken {
                 Ok(taken) => self.gathered.keep(self.pair.unwrap_or(self.boots), round, arm, &label, taken),
-                Err(stop) => self.noted(stop, at, visit)?,
+                Err(stop) => {
+                    self.noted(stop, at, visit)?;
+                    rig.tidy(self.experiment.guests.len())?;
+                }
             }
             self.bar.advance(bar::sample(seconds + load.warmup));
         }

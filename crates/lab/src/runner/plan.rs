@@ -126,7 +126,7 @@ fn visits<'a>(experiment: &'a Experiment, choice: &Choice, loads: &[&'a Load], t
 }
 
 /// The arms that are run: `stock`, and the chosen ones that exist on the architecture.
-pub(super) fn arms<'a>(experiment: &'a Experiment, choice: &Choice) -> Vec<&'a Arm> {
+pub(crate) fn arms<'a>(experiment: &'a Experiment, choice: &Choice) -> Vec<&'a Arm> {
     let chosen = |arm: &&Arm| {
         let name = arm.name.as_ref();
         let by_default = choice.arms.is_empty() && !arm.on_demand && !(choice.quick && arm.full_only);

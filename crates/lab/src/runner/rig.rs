@@ -47,6 +47,15 @@ pub trait Rig {
     fn end_migration(&self, _guest: usize, _moved: bool) -> Result<()> {
         Err(unable())
     }
+    /// An error if host machine or guests have broken down, or seem to and do not recover in a moment.
+    fn settle(&self) -> Result<()> {
+        Ok(())
+    }
+    /// Puts in order what a load that failed may have left: guests beyond the first `own`, the socket of a daemon that was
+    /// killed.
+    fn tidy(&self, _own: usize) -> Result<()> {
+        Ok(())
+    }
     /// Whether the host machine is emulated, not virtualized.
     fn emulated(&self) -> bool;
     /// CPU time of the emulator's vCPU threads until now.
@@ -54,6 +63,11 @@ pub trait Rig {
     /// Ends guests and host machine.
     fn shutdown(self: Box<Self>) -> Result<()>;
 }
+
+/// Removes the daemon's socket once the kernel knows of nobody behind it: one that was killed may take a moment to die. An
+/// arm's own daemon lives on, and keeps it.
+const REMOVE_DEAD_SOCKET: &str = "s=/run/entrain/host.sock; \
+    for n in $(seq 10); do [ -S $s ] || break; grep -q $s /proc/net/unix || rm $s; sleep 0.2; done";
 
 /// For rigs without QEMUs.
 fn unable() -> LabError {
@@ -110,6 +124,13 @@ impl Rig for Machine {
     }
     fn end_migration(&self, guest: usize, moved: bool) -> Result<()> {
         Self::end_migration(self, guest, moved)
+    }
+    fn settle(&self) -> Result<()> {
+        Self::settle(self)
+    }
+    fn tidy(&self, own: usize) -> Result<()> {
+        (own..self.guests()).try_for_each(|guest| Self::stop_guest(self, guest))?;
+        Self::run(self, Target::Host, Command::shell(REMOVE_DEAD_SOCKET)).map(drop)
     }
     fn emulated(&self) -> bool {
         Self::emulated(self)

@@ -118,7 +118,7 @@ fn command_readings(rig: &dyn Rig, load: &Load, spots: &Spots) -> Result<Vec<Rea
     let spots = spots.at(load.on);
     let mut jobs = Vec::new();
     for spot in spots {
-        let limit = load.deadline();
+        let limit = load.deadline(spot.values.seconds);
         let argv = spot.values.expand(argv);
         let name = argv.join(" ");
         jobs.push((spot, name, rig.start(spot.target, Command::new(argv).within(limit))?));

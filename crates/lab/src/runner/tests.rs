@@ -28,6 +28,10 @@ struct World {
     boots: u32,
     faults: BTreeMap<u32, u32>,
     loads: u32,
+    /// Loads of a boot after which its machine is found broken, though they ended well.
+    broken_after: BTreeMap<u32, u32>,
+    /// Calls of [`Rig::tidy`], with the guests that are to stay.
+    tidied: Vec<usize>,
     /// Shares of CPU that the next samples get; quiet when used up.
     shares: Vec<f64>,
     clock: CpuClock,
@@ -56,6 +60,7 @@ impl Rig for FakeRig {
         let mut background = None;
         let outcome = match command.argv[0].as_str() {
             "measure" => {
+                assert_eq!(command.deadline, std::time::Duration::from_secs(2 + 30), "its own window and the timeout");
                 w.loads += 1;
                 let (boot, load) = (w.boots, w.loads);
                 match w.faults.get(&boot) {
@@ -113,6 +118,15 @@ impl Rig for FakeRig {
     fn resume_guest(&self, guest: usize) -> Result<()> {
         assert!(self.0.borrow().paused.contains(&guest), "resumed while running");
         self.0.borrow_mut().paused.retain(|one| *one != guest);
+        Ok(())
+    }
+    fn settle(&self) -> Result<()> {
+        let world = self.0.borrow();
+        let broken = world.broken_after.get(&world.boots).is_some_and(|loads| world.loads >= *loads);
+        if broken { Err(fault(FaultClass::SilentCpu)) } else { Ok(()) }
+    }
+    fn tidy(&self, own: usize) -> Result<()> {
+        self.0.borrow_mut().tidied.push(own);
         Ok(())
     }
     fn emulated(&self) -> bool {
@@ -300,6 +314,33 @@ fn a_lost_boot_is_repeated_and_its_samples_stay() {
 }
 
 #[test]
+fn a_machine_that_broke_under_a_load_is_lost_to_that_load_and_its_arm() {
+    let broken_after = [(2, 1)].into();
+    let (report, _) = run_file(FILE, World { broken_after, ..World::default() });
+    assert_eq!((report.boots.ok, report.boots.lost), (3, 1));
+    let first = report.samples.iter().find(|sample| sample.boot == 3).unwrap();
+    let loss = &report.boots.losses[0];
+    assert_eq!((loss.arm.as_ref(), loss.load.as_ref()), (Some(&first.arm), Some(&first.load)));
+    assert!(report.samples.iter().all(|sample| sample.boot != 2), "it has no figures");
+}
+
+#[test]
+fn a_load_that_fails_is_tidied_up_after() {
+    let text = FILE.replace("run = [\"measure\", \"--seconds={seconds}\"]", "run = [\"fail\"]");
+    let (report, world) = run_file(&text, World::default());
+    assert_eq!((report.failures.len(), world.borrow().tidied.clone()), (12, vec![2; 12]));
+    let (_, world) = run_file(FILE, World::default());
+    assert!(world.borrow().tidied.is_empty());
+}
+
+#[test]
+fn a_longer_window_of_a_quick_run_has_its_own_deadline() {
+    let text = FILE.replace("seconds = 2\n", "seconds = 1\n").replace("[machine]", "[quick]\nseconds = 2\n[machine]");
+    let (report, _) = run_choice(&text, World::default(), Choice { quick: true, ..Choice::default() });
+    assert!(report.ok(), "{report:#?}");
+}
+
+#[test]
 fn a_boot_that_is_always_lost_ends_the_run_and_keeps_what_there_is() {
     let faults = (2..20).map(|boot| (boot, 1)).collect();
     let (report, world) = run_file(FILE, World { faults, ..World::default() });
@@ -357,6 +398,20 @@ fn an_arm_can_be_chosen_and_its_checks_go_with_it() {
     assert!(report.ok() && report.checks.is_empty());
     assert!(values(&report, "off", "lock@two").is_empty());
     assert_eq!(values(&report, "daemon", "lock@two").len(), 1);
+}
+
+#[test]
+fn checks_of_arms_that_do_not_run_are_left_out() {
+    let off = |line: &str| FILE.replace("name = \"off\"\n", &format!("name = \"off\"\n{line}\n"));
+    let checks = |line: &str, quick| {
+        let (report, _) = run_choice(&off(line), World::default(), Choice { quick, ..Choice::default() });
+        assert!(report.ok(), "{report:#?}");
+        report.checks.len()
+    };
+    assert_eq!(checks("full_only = true", false), 1);
+    assert_eq!(checks("full_only = true", true), 0);
+    assert_eq!(checks("on_demand = true", false), 0);
+    assert_eq!(checks("arch = [\"x86_64\"]", false), 0);
 }
 
 #[test]

@@ -4,19 +4,19 @@
 //!
 //! `params`: `cases`, names of those to run; all where nothing is said.
 
-use std::thread::sleep;
 use std::time::Duration;
 
 use serde::Deserialize;
-use signal_hook::consts::{SIGINT, SIGKILL, SIGTERM};
+use signal_hook::consts::{SIGKILL, SIGTERM};
 
+use super::memcheck::{Witness, memory_is_sound};
 use super::product::{SETTLE, Service, await_served, guest_status, served, shell, unmet, wait_for};
 use super::{Context, Samples, Scenario};
 use crate::experiment::Better::{Higher, Lower};
 use crate::machine::recipe::{GUEST_INITRD, GUEST_KERNEL};
 use crate::machine::{Command, GuestSpec, Target};
 use crate::runner::Rig;
-use crate::{LabError, Result};
+use crate::{LabError, Result, cancel};
 
 /// See the module.
 pub(super) struct Lifecycle;
@@ -80,8 +80,7 @@ impl Scenario for Lifecycle {
         let before = Left::look(rig)?;
         let mut stage = Stage { rig, subject, witness, daemon: None, agent: None };
         let witness_agent = Service::agent(rig, witness)?;
-        let watch = Command::new(["entrain-load", "memcheck", "--json", "--seconds", "600"]);
-        let watch = rig.start(Target::Guest(witness), watch.within(Duration::from_secs(900)))?;
+        let watch = Witness::start(rig, witness, &[])?;
         stage.daemon = Some(Service::daemon(rig, false)?);
         stage.agent = Some(Service::agent(rig, subject)?);
         let mut failed = 0;
@@ -101,9 +100,7 @@ impl Scenario for Lifecycle {
             }
             samples.push(name, "ok", Higher, 1.0);
         }
-        watch.kill(SIGINT)?;
-        let corruptions = corruptions(&watch.wait()?.text())?;
-        samples.push("witness_corruptions", "1", Lower, corruptions);
+        samples.push("witness_corruptions", "1", Lower, watch.end()?);
         end(stage.agent.take())?;
         witness_agent.end(SIGTERM)?;
         end(stage.daemon.take())?;
@@ -146,7 +143,7 @@ fn agent_ends(stage: &mut Stage<'_>) -> Result<()> {
 /// SIGKILL: the pages stay pinned and paired, and the next agent takes them over.
 fn agent_killed(stage: &mut Stage<'_>) -> Result<()> {
     stage.agent.take().ok_or_else(|| unmet("no agent"))?.end(SIGKILL)?;
-    sleep(Duration::from_secs(3));
+    cancel::sleep(Duration::from_secs(3))?;
     let status = guest_status(stage.rig, stage.subject)?;
     if served(&status) == 0 || !status["agent"].is_null() {
         return Err(unmet(format!("the pages of a killed agent are not served: {status}")));
@@ -184,7 +181,7 @@ fn daemon_killed(stage: &mut Stage<'_>) -> Result<()> {
 /// A guest that is stopped for longer than any heartbeat may be silent is served again when it goes on.
 fn guest_paused(stage: &mut Stage<'_>) -> Result<()> {
     stage.rig.pause_guest(stage.subject)?;
-    sleep(Duration::from_secs(4));
+    cancel::sleep(Duration::from_secs(4))?;
     stage.rig.resume_guest(stage.subject)
 }
 
@@ -260,26 +257,6 @@ fn guest_kexecs(stage: &mut Stage<'_>) -> Result<()> {
     agent.end(SIGTERM)?;
     memory_is_sound(stage.rig, guest)?;
     stage.rig.stop_guest(guest)
-}
-
-/// Fills the guest's free memory with patterns for some seconds and looks whether they change.
-pub(super) fn memory_is_sound(rig: &dyn Rig, guest: usize) -> Result<()> {
-    let line = "entrain-load memcheck --json --seconds 4";
-    let found = corruptions(&shell(rig, Target::Guest(guest), line)?)?;
-    if found > 0.0 {
-        Err(unmet(format!("{found} words of the guest's memory were changed by somebody else")))
-    } else {
-        Ok(())
-    }
-}
-
-pub(super) fn corruptions(output: &str) -> Result<f64> {
-    output
-        .lines()
-        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-        .find(|line| line["metric"] == "corruptions")
-        .and_then(|line| line["value"].as_f64())
-        .ok_or_else(|| unmet(format!("memcheck told no count of corruptions: {output}")))
 }
 
 /// What the product may leave on the host machine.

@@ -8,20 +8,20 @@
 //! `params`: `mode`, `precopy`, `postcopy` or `cancelled` (the guest stays where it is); `mib`, the load's memory;
 //! `downtime_ms`, how long the guest may stand still.
 
-use std::thread::sleep;
 use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::SIGTERM;
 
-use super::lifecycle::{Left, corruptions, memory_is_sound};
+use super::lifecycle::Left;
+use super::memcheck::{Witness, memory_is_sound};
 use super::product::{SETTLE, Service, await_served, shell, unmet, wait_for};
 use super::{Context, Samples, Scenario, status};
 use crate::experiment::Better::{Higher, Lower};
-use crate::machine::{Command, Target};
+use crate::machine::Target;
 use crate::runner::Rig;
-use crate::{LabError, Result};
+use crate::{LabError, Result, cancel};
 
 /// See the module.
 pub(super) struct Migration;
@@ -71,18 +71,16 @@ impl Scenario for Migration {
         let agent = Service::agent(rig, guest)?;
         await_served(rig, guest)?;
         let boot = boot_id(rig, guest)?;
-        let load = ["entrain-load", "memcheck", "--json", "--seconds", "600", "--mib", &params.mib.to_string()];
-        let load = rig.start(Target::Guest(guest), Command::new(load).within(Duration::from_secs(900)))?;
-        sleep(FILL);
+        let load = Witness::start(rig, guest, &["--mib", &params.mib.to_string()])?;
+        cancel::sleep(FILL)?;
 
         let course = migrate(rig, guest, &params, samples)?;
         await_served(rig, guest)?;
-        sleep(AFTERWARDS);
+        cancel::sleep(AFTERWARDS)?;
         if boot_id(rig, guest)? != boot {
             return Err(unmet("the guest has booted anew"));
         }
-        load.kill(SIGINT)?;
-        let found = load.wait()?.text();
+        let corruptions = load.end()?;
         agent.end(SIGTERM)?;
         // The pages that were shared are the guest's again, and are used again.
         memory_is_sound(rig, guest)?;
@@ -93,7 +91,7 @@ impl Scenario for Migration {
             samples.push("spare", "ms", Higher, 1e3 * since(given_up, stopped));
         }
         samples.push("paired_again", "ms", Lower, 1e3 * since(course.settled, paired));
-        samples.push("corruptions", "1", Lower, corruptions(&found)?);
+        samples.push("corruptions", "1", Lower, corruptions);
         samples.push("left_behind", "1", Lower, before.left(rig, &[])?);
         Ok(())
     }

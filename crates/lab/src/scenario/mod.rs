@@ -19,6 +19,7 @@ mod frequency;
 mod hotplug;
 mod isolated;
 mod lifecycle;
+mod memcheck;
 mod migration;
 mod patience;
 mod placement;

@@ -4,16 +4,15 @@
 //! `rcuc`. Elsewhere cgroups come and go, which needs grace periods. `params`: `cpus`, the isolated ones. The kernel's patience
 //! (`rcutree.nohz_full_patience_delay`) is a boot parameter: the arms' `cmdline`.
 
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::isolated::{Hold, OnCpus, Watch, count};
 use super::product::{Service, shell};
 use super::{Context, Samples, Scenario};
-use crate::Result;
 use crate::experiment::Better::{Higher, Lower};
 use crate::machine::Target;
 use crate::runner::Rig;
+use crate::{Result, cancel};
 
 /// See the module.
 pub(super) struct Patience;
@@ -35,10 +34,10 @@ impl Scenario for Patience {
         let hold = |cpu: &u32| Hold::start(rig, *cpu, context.seconds + 60.0, &["--calls", "--tick"]);
         let holds = cpus.0.iter().map(hold).collect::<Result<Vec<_>>>()?;
         let churn = Service::start(rig, Target::Host, ["sh", "-c", CHURN])?;
-        sleep(BEFORE);
+        cancel::sleep(BEFORE)?;
         let watch = Watch::start(rig, &cpus.to_string())?;
         let begun = Instant::now();
-        sleep(Duration::from_secs_f64(context.seconds));
+        cancel::sleep(Duration::from_secs_f64(context.seconds))?;
         let rows = watch.end(rig)?;
         let minutes = begun.elapsed().as_secs_f64() / 60.0;
         churn.stop()?;

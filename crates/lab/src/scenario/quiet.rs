@@ -15,7 +15,7 @@ use super::product::unmet;
 use super::{Context, Samples, Scenario};
 use crate::experiment::Better::{Higher, Lower};
 use crate::runner::Rig;
-use crate::{LabError, Result};
+use crate::{LabError, Result, cancel};
 
 /// See the module.
 pub(super) struct Quiet;
@@ -67,7 +67,7 @@ impl Scenario for Quiet {
         let watch = Watch::start(rig, &params.cpus.to_string())?;
         let hold = |cpu: &u32| Hold::start(rig, *cpu, life, &["--touch", "20"]);
         let holds = params.cpus.0.iter().map(hold).collect::<Result<Vec<_>>>()?;
-        std::thread::sleep(BEFORE);
+        cancel::sleep(BEFORE)?;
         let drained = tool(rig, &arguments, Duration::from_secs_f64(life));
         let rows = watch.end(rig)?;
         holds.into_iter().try_for_each(Hold::stop)?;

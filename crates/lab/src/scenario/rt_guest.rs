@@ -4,7 +4,6 @@
 //! In the guest cyclictest and then oslat run on that vCPU, half of `seconds` each; on the host caches are drained and
 //! cgroups come and go meanwhile. `params`: `cpus`, the host's CPUs for the guest's vCPUs in their order, the last one isolated.
 
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::isolated::{Cpus, OnCpus, Row, Watch, count};
@@ -14,7 +13,7 @@ use super::{Context, Samples, Scenario, trace};
 use crate::experiment::Better::Lower;
 use crate::machine::{Command, Target};
 use crate::runner::Rig;
-use crate::{LabError, Result};
+use crate::{LabError, Result, cancel};
 
 /// See the module.
 pub(super) struct RtGuest;
@@ -55,7 +54,7 @@ impl Scenario for RtGuest {
         }
         let watched = threads[threads.len() - 1];
         let load = [Service::start(rig, Target::Host, DRAIN)?, Service::start(rig, Target::Host, ["sh", "-c", CHURN])?];
-        sleep(BEFORE);
+        cancel::sleep(BEFORE)?;
         let watch = Watch::of_thread(rig, watched)?;
         let begun = Instant::now();
         let told = inside(rig, guest, cpus.len() - 1, context.seconds / 2.0, samples);

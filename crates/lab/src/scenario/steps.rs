@@ -19,7 +19,7 @@ use crate::experiment::Better::{Higher, Lower};
 use crate::load::Printed;
 use crate::machine::Target;
 use crate::runner::Rig;
-use crate::{LabError, Result};
+use crate::{LabError, Result, cancel};
 
 /// See the module.
 pub(super) struct Steps;
@@ -76,7 +76,7 @@ impl Scenario for Steps {
         for argv in &params.also {
             running.extend(beside::start(rig, Target::Guest(first), argv, life)?);
         }
-        std::thread::sleep(Duration::from_secs_f64(params.alone).saturating_sub(begun.elapsed()));
+        cancel::sleep(Duration::from_secs_f64(params.alone).saturating_sub(begun.elapsed()))?;
         if let Some(recording) = &recording {
             recording.begin()?;
         }

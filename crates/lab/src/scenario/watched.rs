@@ -20,7 +20,7 @@ use super::{Context, Samples, Scenario};
 use crate::experiment::Better::{Higher, Lower};
 use crate::machine::Target;
 use crate::runner::Rig;
-use crate::{LabError, Result};
+use crate::{LabError, Result, cancel};
 
 /// See the module.
 pub(super) struct Watched;
@@ -84,10 +84,10 @@ impl Scenario for Watched {
         for (&guest, argv) in context.guests.iter().zip(&params.loads) {
             running.extend(beside::start(rig, Target::Guest(guest), argv, life)?);
         }
-        std::thread::sleep(Duration::from_secs_f64(params.settle));
+        cancel::sleep(Duration::from_secs_f64(params.settle))?;
         let before = status::look(rig)?;
         let cpu = before.as_ref().map(|status| status::daemon(rig, status)).transpose()?;
-        std::thread::sleep(Duration::from_secs_f64(context.seconds));
+        cancel::sleep(Duration::from_secs_f64(context.seconds))?;
         let after = status::look(rig)?;
         let printed = beside::finish(running)?;
         beside::figures(&params.figures, &context.guests, &printed, samples)?;

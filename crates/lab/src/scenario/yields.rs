@@ -14,7 +14,7 @@ use super::{Context, Samples, Scenario, beside, status};
 use crate::experiment::Better::{Higher, Lower};
 use crate::machine::Target;
 use crate::runner::Rig;
-use crate::{LabError, Result};
+use crate::{LabError, Result, cancel};
 
 /// See the module.
 pub(super) struct Yields;
@@ -51,10 +51,10 @@ impl Scenario for Yields {
         for (&guest, argv) in context.guests.iter().zip(&params.loads) {
             running.extend(beside::start(rig, Target::Guest(guest), argv, life)?);
         }
-        std::thread::sleep(Duration::from_secs_f64(MARGIN));
+        cancel::sleep(Duration::from_secs_f64(MARGIN))?;
         // Counted first, then recorded: recording each of tens of thousands a second takes time itself.
         let before = status::look(rig)?;
-        std::thread::sleep(Duration::from_secs_f64(context.seconds));
+        cancel::sleep(Duration::from_secs_f64(context.seconds))?;
         let after = status::look(rig)?;
         recording.record(params.window)?;
         beside::finish(running)?;

@@ -193,7 +193,7 @@ fn interrupts(args: &SelftestArgs) -> Result<String> {
         let world = if number % 5 == 4 { trial::World::EmptyCache } else { trial::World::Users };
         let delay = if world == trial::World::EmptyCache { delay.min(Duration::from_secs(10)) } else { delay };
         let trial = Trial::start(&shell(args, 2), world)?;
-        pause(delay)?;
+        cancel::sleep(delay)?;
         trial.interrupt();
         let at = || format!("SIGINT after {:.2} s (number {number}, seed {seed})", delay.as_secs_f64());
         let ended = trial.end(END).with_context(at)?;
@@ -211,16 +211,6 @@ fn interrupts(args: &SelftestArgs) -> Result<String> {
         args.interrupts,
         up.as_secs_f32() * 1.2
     ))
-}
-
-/// Waits, but not for a user who has had enough.
-fn pause(delay: Duration) -> Result<()> {
-    let until = Instant::now() + delay;
-    while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
-        cancel::check()?;
-        std::thread::sleep(left.min(Duration::from_millis(50)));
-    }
-    Ok(())
 }
 
 /// SplitMix64: moments need no better chance.

@@ -3,6 +3,7 @@ mod record;
 mod session;
 
 use std::{
+    io,
     path::PathBuf,
     process::ExitCode,
     sync::{
@@ -18,7 +19,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use self::record::Series;
 use super::machine_args::MachineArgs;
 use crate::{
-    Cache, LabError, cancel, image,
+    Cache, LabError, cancel,
+    image::{self, Images},
     machine::MachineSpec,
     output::{self, Output},
     progress::Spinner,
@@ -64,7 +66,7 @@ pub(super) fn run(args: ReliabilityArgs) -> anyhow::Result<ExitCode> {
         eprintln!("{}: {} sessions are there", file.name().display(), series.sessions.len());
     }
     let (seconds, series, bar) = (args.seconds, Mutex::new(series), bar(args.sessions));
-    let mut work = Work { cache, spec, seconds, file, series, stopped: OnceLock::new(), bar };
+    let mut work = Work { cache, images, spec, seconds, file, series, stopped: OnceLock::new(), bar };
     let series = work.all(args.sessions, args.parallel)?;
     tell(&work.spec, &series);
     if let Some(error) = work.stopped.take() {
@@ -101,6 +103,8 @@ fn bar(sessions: u32) -> ProgressBar {
 /// Shared by the threads that make sessions.
 struct Work {
     cache: Cache,
+    /// Those of the first session: all of a series are of one build.
+    images: Images,
     spec: MachineSpec,
     seconds: u64,
     file: Option<Output>,
@@ -139,7 +143,7 @@ impl Work {
         self.save(&series).or_else(|what| {
             let kept = output::keep(series.text().as_bytes(), "reliability");
             let Some(kept) = kept else {
-                print!("{}", series.text());
+                output::tell(io::stdout(), &series.text());
                 bail!("{what}. The sessions are printed above, as JSON");
             };
             let kept = kept.display();
@@ -155,7 +159,8 @@ impl Work {
         if self.stopped.get().is_some() || cancel::cancelled() {
             return false;
         }
-        let session = match session::run(&self.cache, &self.spec, number, Duration::from_secs(self.seconds)) {
+        let load_time = Duration::from_secs(self.seconds);
+        let session = match session::run(&self.cache, &self.images, &self.spec, number, load_time) {
             Ok(session) => session,
             Err(error) => {
                 // The first one is the one to tell.
@@ -170,11 +175,11 @@ impl Work {
         drop(series);
         self.bar.suspend(|| {
             if let Some(detail) = detail {
-                eprintln!("session {number}: {detail}");
+                output::tell(io::stderr(), &format!("session {number}: {detail}\n"));
             }
             // Not the end of the run: the sessions are in memory, and the disk may have room again later.
             if let Err(what) = saved {
-                eprintln!("{what}; tried again after the next session");
+                output::tell(io::stderr(), &format!("{what}; tried again after the next session\n"));
             }
         });
         self.show();

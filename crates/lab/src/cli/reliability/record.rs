@@ -31,14 +31,15 @@ pub(super) struct Session {
     pub(super) load_seconds: f32,
     /// Loads that ended in all guests.
     pub(super) windows: u32,
-    /// Share of the CPU time it asked for that the machine got, 0 to 1.
+    /// Share of the CPU time it asked for that the machine got, 0 to 1; 0 if it ended before any load.
     pub(super) cpu_share: f64,
 }
 
 impl Session {
     /// It did not end well, but not by a fault: other programs took the CPU, and it is to be made anew.
     fn starved(&self) -> bool {
-        !self.ok && self.cpu_share < STARVED && matches!(self.class.as_deref(), Some("load" | "deadline"))
+        let short = self.cpu_share > 0.0 && self.cpu_share < STARVED;
+        !self.ok && short && matches!(self.class.as_deref(), Some("load" | "deadline"))
     }
 }
 
@@ -205,6 +206,8 @@ mod tests {
         assert_eq!(series.lost["load"], 1, "with CPU enough it is a loss");
         series.push(Session { number: 3, class: Some("oops".into()), cpu_share: 0.2, ..Session::default() });
         assert_eq!(series.lost["oops"], 1, "and a fault is one however little there was");
+        series.push(Session { number: 4, class: Some("deadline".into()), ..Session::default() });
+        assert_eq!(series.lost["deadline"], 1, "and so is a boot that failed before anything was measured");
     }
 
     #[test]

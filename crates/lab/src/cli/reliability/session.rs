@@ -3,7 +3,8 @@ use std::time::{Duration, Instant};
 
 use super::record::Session;
 use crate::{
-    Cache, LabError, Result,
+    Cache, LabError, Result, cancel,
+    image::Images,
     machine::{Command, Machine, MachineSpec, Target},
     progress::{Progress, Quiet},
 };
@@ -27,9 +28,17 @@ const STUCK: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// What says nothing of the machine: the user's wish to stop, a full disk, a missing program.
-pub(super) fn run(cache: &Cache, spec: &MachineSpec, number: u32, load_time: Duration) -> Result<Session> {
+pub(super) fn run(
+    cache: &Cache,
+    images: &Images,
+    spec: &MachineSpec,
+    number: u32,
+    load_time: Duration,
+) -> Result<Session> {
     let mut session = Session { number, ..Session::default() };
-    let error = match drive(cache, spec, number, load_time, &mut session) {
+    let quiet: &dyn Progress = &Quiet;
+    let booted = Machine::boot_from(cache, images, spec, quiet);
+    let error = match booted.and_then(|machine| drive(machine, number, load_time, &mut session)) {
         Ok(()) => return Ok(Session { ok: true, ..session }),
         Err(e) => e,
     };
@@ -45,9 +54,7 @@ pub(super) fn run(cache: &Cache, spec: &MachineSpec, number: u32, load_time: Dur
     Ok(session)
 }
 
-fn drive(cache: &Cache, spec: &MachineSpec, number: u32, load_time: Duration, session: &mut Session) -> Result<()> {
-    let quiet: &dyn Progress = &Quiet;
-    let machine = Machine::boot(cache, spec, quiet)?;
+fn drive(machine: Machine, number: u32, load_time: Duration, session: &mut Session) -> Result<()> {
     session.boot_seconds = machine.boot_time().as_secs_f32();
     let (begun, clock) = (Instant::now(), machine.cpu_clock());
     let mut result = Ok(());
@@ -56,7 +63,7 @@ fn drive(cache: &Cache, spec: &MachineSpec, number: u32, load_time: Duration, se
         if begun.elapsed() >= load_time || result.is_err() {
             break;
         }
-        result = window(&machine, spec.guests.len(), load);
+        result = window(&machine, machine.guests(), load);
         session.load_seconds = begun.elapsed().as_secs_f32();
         session.windows += u32::from(result.is_ok());
         session.cpu_share = machine.cpu_clock().share_since(&clock);
@@ -82,8 +89,8 @@ fn window(machine: &Machine, guests: usize, load: &[&str]) -> Result<()> {
                 String::from_utf8_lossy(&outcome.stderr)
             );
             // A dying guest can end its programs before its fault is known.
-            std::thread::sleep(Duration::from_secs(3));
-            machine.check()?;
+            cancel::sleep(Duration::from_secs(3))?;
+            machine.settle()?;
             return Err(LabError::Remote { who: Target::Guest(guest).to_string(), message });
         }
     }
