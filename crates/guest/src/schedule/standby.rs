@@ -17,7 +17,7 @@ const STOLEN_MIN_NS: u64 = 20_000_000;
 /// ... and as a part of the time that the guest wanted, one in so many: below that a scheduler has little to gain.
 const STOLEN_PART: u64 = 8;
 /// So many looks in a row must find that: a hiccup of the host is over before a scheduler could help.
-const LOOKS_IN_A_ROW: u32 = 3;
+const LOOKS_IN_A_ROW: u32 = 5;
 /// Calm after which it stands by: long beside what attaching takes on a busy host (up to a second), and beside the pauses
 /// of most neighbours.
 const CALM_NS: u64 = 30_000_000_000;
@@ -151,9 +151,9 @@ mod tests {
         let mut now = MS;
         let mut standby = Standby::new(now);
         assert_eq!(run(&mut standby, &mut now, 400, 10 * MS), 299, "half a minute of calm");
-        assert_eq!(run(&mut standby, &mut now, 2, 300 * MS), 0, "a hiccup");
+        assert_eq!(run(&mut standby, &mut now, 4, 300 * MS), 0, "a hiccup");
         assert_eq!(run(&mut standby, &mut now, 10, 0), 0);
-        assert_eq!(run(&mut standby, &mut now, 5, 100 * MS), 3);
+        assert_eq!(run(&mut standby, &mut now, 7, 100 * MS), 3);
         standby.refused(now);
         assert_eq!(run(&mut standby, &mut now, 310, 100 * MS), 11, "tried again half a minute later");
     }
@@ -166,7 +166,7 @@ mod tests {
         let mut before = 1;
         // A burst of contention every 40 s for three hours.
         for _ in 0..270 {
-            for (looks, stolen) in [(3, 200 * MS), (397, 0)] {
+            for (looks, stolen) in [(5, 200 * MS), (395, 0)] {
                 for _ in 0..looks {
                     let attached = run(&mut standby, &mut now, 1, stolen);
                     changes += u64::from(attached != before);
