@@ -59,6 +59,21 @@ pub(super) fn vms<'a>(before: &'a Value, after: &'a Value) -> Vec<Pair<'a>> {
     pairs
 }
 
+/// What a look tells of who runs, for the message of a failure.
+pub(super) fn brief(status: &Value) -> String {
+    let list = |of: &Value, key: &str| of[key].as_array().cloned().unwrap_or_default();
+    let mut words: Vec<String> = Vec::new();
+    for vm in list(status, "vms") {
+        words.push(format!("{} (pid {})", vm["name"].as_str().unwrap_or("?"), vm["pid"]));
+        for vcpu in list(&vm, "vcpus") {
+            words.push(format!("thread {} {} ran {} ns", vcpu["tid"], vcpu["state"], vcpu["run_ns"]));
+        }
+    }
+    let switch = list(status, "programs").into_iter().find(|program| program["name"] == "observe_switch");
+    words.extend(switch.map(|program| format!("observe_switch missed {}", program["missed"])));
+    words.join(", ")
+}
+
 /// Sum of a VM's vCPUs.
 pub(super) fn sum(vm: &Value, key: &str) -> f64 {
     vm["vcpus"].as_array().into_iter().flatten().filter_map(|vcpu| vcpu[key].as_f64()).sum()

@@ -144,10 +144,11 @@ fn figures(before: &Value, after: &Value, weights: &[f64], samples: &mut Samples
     let seconds = status::seconds(before, after);
     let pairs = status::vms(before, after);
     if pairs.len() != weights.len() || seconds <= 0.0 {
-        let listed = after["vms"].as_array().map_or(0, Vec::len);
         let (ran, all) = (pairs.len(), weights.len());
         return Err(unmet(format!(
-            "the daemon saw {ran} of {all} guests run in {seconds:.1} s; it lists {listed} VMs"
+            "the daemon saw {ran} of {all} guests run in {seconds:.1} s; it said: {}; then: {}",
+            status::brief(before),
+            status::brief(after)
         )));
     }
     let grown = |key: &str| -> f64 { pairs.iter().map(|(old, new)| sum(new, key) - sum(old, key)).sum() };
