@@ -4,18 +4,17 @@
 //! The wait is the host's own: the growth of the page's `steal`, which counts the time that a vCPU was runnable without a
 //! pCPU, from the wake-up in KVM to its first instruction. What the guest's own wake-up costs is not in it.
 
-use std::sync::atomic::Ordering::Acquire;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
 use entrain_channel::page::{HostFastValues, Page};
-use entrain_channel::word::{Link, LinkState, Seed, TIME_SHIFT, Vcpu, VcpuState};
+use entrain_channel::word::{TIME_SHIFT, Vcpu, VcpuState};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::json;
 
 use crate::error::{GuestError, Result};
-use crate::pages::Pages;
+use crate::pages::{Pages, paired_seed};
 
 /// "At once": what the issue that asked for the hint allows, ns of the host's time.
 const AT_ONCE_NS: u64 = 100_000;
@@ -38,8 +37,7 @@ struct Look {
 impl Look {
     /// `None` while no host publishes.
     fn at(page: &Page) -> Option<Look> {
-        let link = Link::from_raw(page.link.link.load(Acquire))?;
-        let seed = Seed::from_raw(page.link.seed.load(Acquire)).filter(|_| link.state == LinkState::Paired)?;
+        let seed = paired_seed(page)?;
         let words = HostFastValues::load(&page.host_fast);
         Some(Look {
             state: VcpuState::unpack(seed.unpack(words.state)),

@@ -7,13 +7,21 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::ptr;
+use std::sync::atomic::Ordering::Acquire;
 
 use entrain_channel::page::{PAGE_SIZE, Page};
+use entrain_channel::word::{Link, LinkState, Seed};
 use libbpf_rs::{MapCore, MapHandle, MapType};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::error::{GuestError, Result};
 use crate::system::pin_folder;
+
+/// What unpacks the host's words in a page; `None` while no host publishes there.
+pub(crate) fn paired_seed(page: &Page) -> Option<Seed> {
+    let link = Link::from_raw(page.link.link.load(Acquire))?;
+    Seed::from_raw(page.link.seed.load(Acquire)).filter(|_| link.state == LinkState::Paired)
+}
 
 /// The pages of all vCPUs, mapped.
 #[derive(Debug)]

@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use entrain_channel::page::{Page, feature};
-use entrain_channel::word::{Link, LinkState, Seed};
 use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -16,7 +15,7 @@ use serde::Serialize;
 use crate::agent::Companion;
 use crate::error::{GuestError, Result};
 use crate::kernel::run;
-use crate::pages::Pages;
+use crate::pages::{Pages, paired_seed};
 
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::undocumented_unsafe_blocks)]
 mod skeleton {
@@ -158,7 +157,5 @@ impl Companion for Selftest {
 }
 
 fn host_takes_part(page: &Page) -> bool {
-    let paired = Link::from_raw(page.link.link.load(Relaxed)).is_some_and(|link| link.state == LinkState::Paired);
-    let seed = Seed::from_raw(page.link.seed.load(Relaxed));
-    paired && seed.is_some_and(|seed| seed.unpack(page.host_slow.features.load(Relaxed)) & feature::SELFTEST != 0)
+    paired_seed(page).is_some_and(|seed| seed.unpack(page.host_slow.features.load(Relaxed)) & feature::SELFTEST != 0)
 }

@@ -3,13 +3,12 @@
 //! loaded and detached. It comes when the host begins to withhold time.
 
 use std::path::Path;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use entrain_channel::page::{CAPACITY_SCALE, feature};
-use entrain_channel::word::{Link, LinkState, Seed};
 
 use crate::error::Result;
-use crate::pages::Pages;
+use crate::pages::{Pages, paired_seed};
 use crate::vcpud::readings::{self, CpuTime};
 
 /// Steal time since the last look that is not noise: two units of /proc/stat.
@@ -110,8 +109,7 @@ impl Meter {
 /// Whether a host that publishes levels of speed says of any vCPU that its pCPU is not the fastest at its fastest.
 pub(super) fn is_paced(pages: &Pages) -> bool {
     pages.iter().any(|page| {
-        let paired = Link::from_raw(page.link.link.load(Acquire)).is_some_and(|l| l.state == LinkState::Paired);
-        let Some(seed) = Seed::from_raw(page.link.seed.load(Acquire)).filter(|_| paired) else { return false };
+        let Some(seed) = paired_seed(page) else { return false };
         let slow = &page.host_slow;
         let below = |word| (1..CAPACITY_SCALE).contains(&seed.unpack(word));
         seed.unpack(slow.features.load(Relaxed)) & feature::CAPACITY != 0

@@ -12,12 +12,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use entrain_channel::page::{MAX_VCPUS, Page};
-use entrain_channel::word::{Link, LinkState, Seed};
 use entrain_policy::guest;
 
 use crate::agent::Companion;
 use crate::error::{GuestError, Result};
-use crate::pages::Pages;
+use crate::pages::{Pages, paired_seed};
 use crate::system::System;
 use backend::{Backend, Parking, parkable};
 use readings::CpuTime;
@@ -112,9 +111,7 @@ struct Host {
 impl Host {
     fn read(page: &Page, heard: &mut guest::Heartbeat, started: Instant) -> Host {
         let silent = Host { entitlement: None };
-        let paired =
-            Link::from_raw(page.link.link.load(Ordering::Acquire)).is_some_and(|l| l.state == LinkState::Paired);
-        let Some(seed) = Seed::from_raw(page.link.seed.load(Ordering::Acquire)).filter(|_| paired) else {
+        let Some(seed) = paired_seed(page) else {
             return silent;
         };
         let read = |word: &std::sync::atomic::AtomicU64| seed.unpack(word.load(Ordering::Acquire));
