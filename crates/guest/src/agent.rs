@@ -97,13 +97,14 @@ pub fn run(system: &System, anywhere: bool, companion: &mut dyn Companion) -> Re
         return Err(GuestError::NotAGuest);
     }
     let bpffs = system.mounted_bpffs()?;
-    let _lock = Lock::take(&system.run_folder()?)?;
+    let folder = system.run_folder()?;
+    let _lock = Lock::take(&folder)?;
     let signals = Signals::new()?;
-    if let Err(error) = backend::take_back(&system.run_folder()?) {
+    if let Err(error) = backend::take_back(&folder) {
         tracing::warn!("CPUs that an agent which was killed had parked are not all back: {error}");
     }
     // Shown by the scheduler of one that was killed: it ended with it.
-    let _ = std::fs::remove_file(system.run_folder()?.join(SHOWN));
+    let _ = std::fs::remove_file(folder.join(SHOWN));
     if let Some(left) = Pages::open(&bpffs, true)? {
         tracing::warn!("an agent that ran before left {} pages behind; taking them back", left.count());
         release(left)?;

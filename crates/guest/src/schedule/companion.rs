@@ -8,12 +8,13 @@ use entrain_channel::page::feature;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Func;
 
-use super::standby::{self, Look, Meter, Standby};
+use super::standby::{self, Look, Standby};
 use super::{Options, Scheduler};
 use crate::agent::{Companion, SHOWN, now};
 use crate::error::{GuestError, Result};
 use crate::pages::Pages;
 use crate::system::System;
+use crate::vcpud::readings::Meter;
 
 /// Loads anew at most so often in a row, each within one beat of the last: more is not hotplug but a fault.
 const RELOADS: u32 = 20;
@@ -64,15 +65,15 @@ impl Schedule {
 
     /// Puts all tasks on the scheduler; loads it before where that is not done, or was for other CPUs.
     fn attach(&mut self, pages: &Pages) -> Result<()> {
-        if self.scheduler.is_none() || self.system.online_cpus()? != self.online {
-            self.load(pages)?;
+        let online = self.system.online_cpus()?;
+        if self.scheduler.is_none() || online != self.online {
+            self.load(pages, online)?;
         }
         let Some(scheduler) = &mut self.scheduler else { return Ok(()) };
         scheduler.attach()
     }
 
-    fn load(&mut self, pages: &Pages) -> Result<()> {
-        let online = self.system.online_cpus()?;
+    fn load(&mut self, pages: &Pages, online: Vec<u32>) -> Result<()> {
         let options = Options { nr_vcpus: pages.count() as u32, online: online.clone(), vcpud: self.vcpud };
         // The programs of one load stay until the process ends: loads are counted by hotplug events, not by time.
         let object = Box::leak(Box::new(MaybeUninit::uninit()));
@@ -118,6 +119,7 @@ impl Companion for Schedule {
         let spent = self.meter.read(Path::new("/"))?;
         let (attached, stats) = (scheduler.is_attached(), scheduler.stats());
         let wanted = standby.step(&Look {
+            attached,
             now: now(),
             ran: spent.ran,
             stolen: spent.stolen,
@@ -130,7 +132,7 @@ impl Companion for Schedule {
             tracing::info!("the host has a CPU for every vCPU: the kernel's own scheduler works, this one stands by");
         } else if !attached && wanted {
             let wanted_ms = (spent.ran + spent.stolen) / MS;
-            tracing::info!("the host withholds time ({} of {wanted_ms} ms): scheduling", spent.stolen / MS);
+            tracing::info!("scheduling again; of late the host withheld {} of {wanted_ms} ms", spent.stolen / MS);
             if let Err(error) = self.attach(pages) {
                 tracing::warn!("{error:#}; standing by");
                 if let Some(standby) = &mut self.standby {

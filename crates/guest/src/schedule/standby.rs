@@ -2,14 +2,11 @@
 //! guest, and BPF at every wake-up costs something: then the kernel's own scheduler works and this one stands by,
 //! loaded and detached. It comes when the host begins to withhold time.
 
-use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 
 use entrain_channel::page::{CAPACITY_SCALE, feature};
 
-use crate::error::Result;
 use crate::pages::{Pages, paired_seed};
-use crate::vcpud::readings::{self, CpuTime};
 
 /// Steal time since the last look that is not noise: two units of /proc/stat.
 const STOLEN_MIN_NS: u64 = 20_000_000;
@@ -28,6 +25,8 @@ const SOON: u64 = 8;
 /// What one look finds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Look {
+    /// Tasks run on the scheduler.
+    pub(super) attached: bool,
     /// The guest's monotonic clock, ns.
     pub(super) now: u64,
     /// Work of all CPUs since the last look, ns.
@@ -40,10 +39,10 @@ pub(super) struct Look {
     pub(super) crowded: bool,
 }
 
-/// Begins attached, so that a kernel that refuses the scheduler is found out at the start.
+/// What it remembers from look to look. The scheduler begins attached, so that a kernel that refuses it is found out at
+/// the start.
 #[derive(Debug)]
 pub(super) struct Standby {
-    attached: bool,
     /// The last contended look, or the last attachment.
     busy_at: u64,
     /// When it began to stand by.
@@ -57,7 +56,7 @@ pub(super) struct Standby {
 
 impl Standby {
     pub(super) fn new(now: u64) -> Standby {
-        Standby { attached: true, busy_at: now, left_at: 0, calm: CALM_NS, in_a_row: 0, not_before: 0 }
+        Standby { busy_at: now, left_at: 0, calm: CALM_NS, in_a_row: 0, not_before: 0 }
     }
 
     /// Whether the scheduler is to be attached from now on.
@@ -66,43 +65,24 @@ impl Standby {
         self.in_a_row = if withheld { self.in_a_row + 1 } else { 0 };
         let contended = self.in_a_row >= LOOKS_IN_A_ROW || look.paced || look.crowded;
         if contended && look.now >= self.not_before {
-            if !self.attached {
+            if !look.attached {
                 let soon = look.now.saturating_sub(self.left_at) < self.calm * SOON;
                 self.calm = if soon { (self.calm * 2).min(CALM_MAX_NS) } else { CALM_NS };
             }
             self.busy_at = look.now;
-            self.attached = true;
-        } else if self.attached && look.now.saturating_sub(self.busy_at) >= self.calm {
-            self.attached = false;
+            return true;
+        }
+        let stays = look.attached && look.now.saturating_sub(self.busy_at) < self.calm;
+        if look.attached && !stays {
             self.left_at = look.now;
         }
-        self.attached
+        stays
     }
 
     /// The kernel did not take the scheduler: somebody has loaded another one, say. It stands by for a while.
     pub(super) fn refused(&mut self, now: u64) {
-        self.attached = false;
         self.left_at = now;
         self.not_before = now + CALM_NS;
-    }
-}
-
-/// Measures CPU and steal time between two looks.
-#[derive(Debug, Default)]
-pub(super) struct Meter {
-    last: Option<CpuTime>,
-}
-
-impl Meter {
-    /// Of all CPUs since the last call; nothing at the first. CPUs that went offline take their sums along: nothing then, too.
-    pub(super) fn read(&mut self, root: &Path) -> Result<CpuTime> {
-        let mut sum = CpuTime::default();
-        for (_, time) in readings::cpu_times(root)? {
-            sum.ran += time.ran;
-            sum.stolen += time.stolen;
-        }
-        let last = self.last.replace(sum).unwrap_or(sum);
-        Ok(CpuTime { ran: sum.ran.saturating_sub(last.ran), stolen: sum.stolen.saturating_sub(last.stolen) })
     }
 }
 
@@ -134,12 +114,13 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     /// Looks every 100 ms; `stolen` of 400 ms wanted. Returns in how many of `looks` it was attached.
-    fn run(standby: &mut Standby, now: &mut u64, looks: u64, stolen: u64) -> u64 {
+    fn run(standby: &mut Standby, attached: &mut bool, now: &mut u64, looks: u64, stolen: u64) -> u64 {
         (0..looks)
             .map(|_| {
                 *now += 100 * MS;
-                let look = Look { now: *now, ran: 400 * MS - stolen, stolen, ..Look::default() };
-                u64::from(standby.step(&look))
+                let ran = 400 * MS - stolen;
+                *attached = standby.step(&Look { attached: *attached, now: *now, ran, stolen, ..Look::default() });
+                u64::from(*attached)
             })
             .sum()
     }
@@ -148,27 +129,30 @@ mod tests {
     fn it_stands_by_while_the_host_has_room_and_comes_soon() {
         let mut now = MS;
         let mut standby = Standby::new(now);
-        assert_eq!(run(&mut standby, &mut now, 400, 10 * MS), 299, "half a minute of calm");
-        assert_eq!(run(&mut standby, &mut now, 4, 300 * MS), 0, "a hiccup");
-        assert_eq!(run(&mut standby, &mut now, 10, 0), 0);
-        assert_eq!(run(&mut standby, &mut now, 7, 100 * MS), 3);
+        let mut attached = true;
+        assert_eq!(run(&mut standby, &mut attached, &mut now, 400, 10 * MS), 299, "half a minute of calm");
+        assert_eq!(run(&mut standby, &mut attached, &mut now, 4, 300 * MS), 0, "a hiccup");
+        assert_eq!(run(&mut standby, &mut attached, &mut now, 10, 0), 0);
+        assert_eq!(run(&mut standby, &mut attached, &mut now, 7, 100 * MS), 3);
         standby.refused(now);
-        assert_eq!(run(&mut standby, &mut now, 310, 100 * MS), 11, "tried again half a minute later");
+        attached = false;
+        assert_eq!(run(&mut standby, &mut attached, &mut now, 310, 100 * MS), 11, "tried again half a minute later");
     }
 
     #[test]
     fn whoever_comes_and_goes_stays_longer_each_time() {
         let mut now = MS;
         let mut standby = Standby::new(now);
+        let mut attached = true;
         let mut changes = 0;
         let mut before = 1;
         // A burst of contention every 40 s for three hours.
         for _ in 0..270 {
             for (looks, stolen) in [(5, 200 * MS), (395, 0)] {
                 for _ in 0..looks {
-                    let attached = run(&mut standby, &mut now, 1, stolen);
-                    changes += u64::from(attached != before);
-                    before = attached;
+                    let works = run(&mut standby, &mut attached, &mut now, 1, stolen);
+                    changes += u64::from(works != before);
+                    before = works;
                 }
             }
         }
@@ -178,9 +162,9 @@ mod tests {
     #[test]
     fn parked_vcpus_and_slow_pcpus_keep_it() {
         let mut standby = Standby::new(0);
-        assert!(standby.step(&Look { now: 60_000 * MS, crowded: true, ..Look::default() }));
-        assert!(standby.step(&Look { now: 89_900 * MS, ..Look::default() }));
-        assert!(!standby.step(&Look { now: 90_000 * MS, ..Look::default() }));
+        assert!(standby.step(&Look { attached: true, now: 60_000 * MS, crowded: true, ..Look::default() }));
+        assert!(standby.step(&Look { attached: true, now: 89_900 * MS, ..Look::default() }));
+        assert!(!standby.step(&Look { attached: true, now: 90_000 * MS, ..Look::default() }));
         assert!(standby.step(&Look { now: 90_100 * MS, paced: true, ..Look::default() }));
     }
 }

@@ -4,7 +4,7 @@
 pub mod backend;
 pub mod readings;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ use crate::error::{GuestError, Result};
 use crate::pages::{Pages, paired_seed};
 use crate::system::System;
 use backend::{Backend, Parking, parkable};
-use readings::CpuTime;
+use readings::{CpuTime, Meter};
 
 /// Between looks at the host's words: a guest is to have its CPUs back within 10 ms.
 const STEP: Duration = Duration::from_millis(4);
@@ -135,7 +135,7 @@ struct Controller {
     /// vCPUs that could be used at the last step.
     wants: u32,
     started: Instant,
-    times: BTreeMap<u32, CpuTime>,
+    meter: Meter,
     times_at: Option<Instant>,
     pinned: BTreeSet<u32>,
     pinned_at: Option<Instant>,
@@ -152,7 +152,7 @@ impl Controller {
             vcpud: guest::Vcpud::default(),
             wants: 0,
             started: Instant::now(),
-            times: BTreeMap::new(),
+            meter: Meter::default(),
             times_at: None,
             pinned: BTreeSet::new(),
             pinned_at: None,
@@ -171,7 +171,7 @@ impl Controller {
             if self.times_at.is_some_and(|at| now - at < STEAL_STEP) {
                 return Ok(());
             }
-            spent = self.spent()?;
+            spent = self.meter.read(&self.root)?;
             self.times_at = Some(now);
         }
         let kept = self.decide(host, spent, now)?;
@@ -181,18 +181,6 @@ impl Controller {
             tracing::info!("{} of {} CPUs in use", kept.len(), self.cpus.len());
         }
         Ok(())
-    }
-
-    /// CPU time since the last call, of all CPUs.
-    fn spent(&mut self) -> Result<CpuTime> {
-        let mut spent = CpuTime::default();
-        for (cpu, time) in readings::cpu_times(&self.root)? {
-            // A CPU that was offline starts anew.
-            let last = self.times.insert(cpu, time).unwrap_or(time);
-            spent.ran += time.ran.saturating_sub(last.ran);
-            spent.stolen += time.stolen.saturating_sub(last.stolen);
-        }
-        Ok(spent)
     }
 
     fn decide(&mut self, host: Host, spent: CpuTime, now: Instant) -> Result<BTreeSet<u32>> {

@@ -1,6 +1,6 @@
 //! What /proc says about the load, the steal time and the pinned tasks of this guest. Every reader takes a root.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -24,7 +24,7 @@ fn read(root: &Path, path: &str) -> Result<String> {
 }
 
 /// The CPU time of every CPU that is online, by number.
-pub fn cpu_times(root: &Path) -> Result<Vec<(u32, CpuTime)>> {
+fn cpu_times(root: &Path) -> Result<Vec<(u32, CpuTime)>> {
     Ok(read(root, "proc/stat")?.lines().filter_map(cpu_line).collect())
 }
 
@@ -36,6 +36,26 @@ fn cpu_line(line: &str) -> Option<(u32, CpuTime)> {
     let at = |index: usize| ticks.get(index).copied().unwrap_or(0);
     let ran = at(0) + at(1) + at(2) + at(5) + at(6);
     Some((cpu, CpuTime { ran: ran * TICK_NS, stolen: at(7) * TICK_NS }))
+}
+
+/// Measures CPU time between two looks.
+#[derive(Debug, Default)]
+pub struct Meter {
+    last: BTreeMap<u32, CpuTime>,
+}
+
+impl Meter {
+    /// Of all CPUs since the last call; nothing at the first.
+    pub fn read(&mut self, root: &Path) -> Result<CpuTime> {
+        let mut spent = CpuTime::default();
+        for (cpu, time) in cpu_times(root)? {
+            // A CPU that was offline starts anew.
+            let last = self.last.insert(cpu, time).unwrap_or(time);
+            spent.ran += time.ran.saturating_sub(last.ran);
+            spent.stolen += time.stolen.saturating_sub(last.stolen);
+        }
+        Ok(spent)
+    }
 }
 
 /// Runnable tasks, this reader not counted.
