@@ -35,6 +35,7 @@ lint: toolchain
 	$(RUN) cargo fmt --check
 	$(RUN) clang-format-19 --dry-run --Werror $(BPF_C)
 	$(RUN) cargo clippy --locked --workspace --all-targets -- -D warnings
+	scripts/check-docs.sh
 
 unit: toolchain
 	$(RUN) cargo test --locked --workspace
