@@ -4,7 +4,10 @@ TOOLCHAIN := scripts/toolchain.sh
 RUN       := $(TOOLCHAIN) run
 NATIVE    := x86_64-unknown-linux-gnu
 GUEST     := aarch64-unknown-linux-gnu
-BINS      := entrain entrain-load entrain-cpufreq-emulation
+# What users start, and what the lab's machines run; the emulation of frequency hardware is for aarch64 only.
+BINS      := entrain entrain-lab entrain-load
+MACHINES  := entrain entrain-lab-agent entrain-load
+EMULATION := entrain-cpufreq-emulation
 PREFIX    ?= /usr/local
 BPF_C     := $(shell git ls-files -co --exclude-standard 'crates/*.bpf.c' 'crates/*.h')
 
@@ -21,8 +24,9 @@ setup: ## install the few system packages that are missing (needs root; Debian 1
 toolchain: setup
 	@$(TOOLCHAIN) ensure
 
-build: toolchain ## build target/release/entrain and what the lab's machines run, for both architectures
-	$(RUN) cargo build --release --locked --target $(NATIVE) --target $(GUEST) -p entrain -p entrain-workloads -p entrain-cpufreq-emulation
+build: toolchain ## build target/release/entrain, the lab, and what its machines run, for both architectures
+	$(RUN) cargo build --release --locked --target $(NATIVE) -p entrain -p entrain-lab -p entrain-lab-agent -p entrain-workloads
+	$(RUN) cargo build --release --locked --target $(GUEST) -p entrain -p entrain-lab-agent -p entrain-workloads -p entrain-cpufreq-emulation
 	@mkdir -p target/release
 	@for b in $(BINS); do ln -f target/$(NATIVE)/release/$$b target/release/$$b; done
 
@@ -76,9 +80,9 @@ package-test: package ## install, upgrade and purge the packages in a clean Debi
 	scripts/check-packaging.sh
 
 install: build ## install to PREFIX (default /usr/local)
-	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin target/release/entrain target/release/entrain-load
-	install -D -m 755 -t $(DESTDIR)$(PREFIX)/lib/entrain/x86_64 $(BINS:%=target/$(NATIVE)/release/%)
-	install -D -m 755 -t $(DESTDIR)$(PREFIX)/lib/entrain/aarch64 $(BINS:%=target/$(GUEST)/release/%)
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BINS:%=target/release/%)
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/lib/entrain/x86_64 $(MACHINES:%=target/$(NATIVE)/release/%)
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/lib/entrain/aarch64 $(MACHINES:%=target/$(GUEST)/release/%) target/$(GUEST)/release/$(EMULATION)
 
 uninstall: ## remove what `make install` installed
 	rm -f $(BINS:%=$(DESTDIR)$(PREFIX)/bin/%)

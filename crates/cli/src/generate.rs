@@ -1,4 +1,4 @@
-//! Man pages and shell completions out of the command line's own definition, for packages.
+//! Manual pages and shell completions out of a command line's own definition, for packages.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,21 +17,25 @@ enum What {
 
 /// Writes man pages or shell completions.
 #[derive(Debug, Args)]
-pub(crate) struct GenerateArgs {
+pub struct GenerateArgs {
     /// What
     what: What,
     /// Folder to write into; made if it is missing
     folder: PathBuf,
 }
 
-/// Runs the command for the command line `command`.
-pub(crate) fn run(args: &GenerateArgs, mut command: Command) -> anyhow::Result<()> {
+/// Writes them for the command line `command`.
+///
+/// # Errors
+/// The folder can't be made or written to.
+pub fn run(args: &GenerateArgs, mut command: Command) -> anyhow::Result<()> {
     fs::create_dir_all(&args.folder)?;
     match args.what {
         What::Man => clap_mangen::generate_to(command, &args.folder)?,
         What::Completions => {
+            let name = command.get_name().to_owned();
             for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-                clap_complete::generate_to(shell, &mut command, "entrain", &args.folder)?;
+                clap_complete::generate_to(shell, &mut command, &name, &args.folder)?;
             }
         }
     }

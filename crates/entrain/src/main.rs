@@ -1,9 +1,10 @@
 //! The `entrain` command line.
-mod generate;
+mod lab;
 
 use std::{io::IsTerminal, process::ExitCode};
 
 use clap::{CommandFactory, Parser, Subcommand};
+use entrain_cli::{exit, generate};
 use tracing_subscriber::EnvFilter;
 
 /// Lets the scheduler of a KVM host and the schedulers of its guests work together.
@@ -21,7 +22,7 @@ enum Command {
     /// Isolated and real-time CPUs: who interrupts them, and their set-up
     Isolate(entrain_isolate::cli::IsolateArgs),
     /// The nested lab: stock KVM hosts with real guests, on any machine
-    Lab(entrain_lab::cli::LabArgs),
+    Lab(lab::LabArgs),
     /// On a KVM host: finds its VMs, pairs with their guests, publishes to them
     Host(entrain_host::cli::HostArgs),
     /// On a KVM host: a live table of its VMs and vCPUs
@@ -48,10 +49,10 @@ fn main() -> ExitCode {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let colours = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
-    entrain_guest::exit::status(match command {
+    exit::status(match command {
         Command::Guest(args) => entrain_guest::cli::run(args),
         Command::Isolate(args) => entrain_isolate::cli::run(args),
-        Command::Lab(args) => entrain_lab::cli::run(args),
+        Command::Lab(args) => lab::run(&args),
         Command::Host(args) => entrain_host::cli::run(args),
         Command::Top(args) => entrain_host::top::run(args),
         Command::Record(args) => entrain_record::cli::record(args),
@@ -68,5 +69,14 @@ mod tests {
     #[test]
     fn the_command_line_contradicts_nothing() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_lab_gets_its_options_untouched() {
+        for words in [&["run", "smoke", "--json", "f"][..], &["--help"], &["shell", "--", "ls", "-l"], &[]] {
+            let parsed = Cli::try_parse_from(["entrain", "lab"].iter().chain(words)).unwrap();
+            let Command::Lab(args) = parsed.command else { panic!("not the lab") };
+            assert_eq!(args.arguments, words);
+        }
     }
 }

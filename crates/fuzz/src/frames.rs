@@ -1,7 +1,7 @@
 //! The lab's serial protocol: a guest under test may write anything to its port, and loads print what the lab reads.
 
-use entrain_lab::agent::frame::{Decoder, Frame, LONGEST};
-use entrain_lab::agent::{Event, Request};
+use entrain_lab_agent::frame::{Decoder, Frame, LONGEST};
+use entrain_lab_agent::message::{Event, Request};
 use entrain_workloads::wire::Line;
 
 pub(crate) fn run(data: &[u8]) {

@@ -7,7 +7,6 @@ pub mod agent;
 pub mod cli;
 pub mod doorbell;
 pub mod error;
-pub mod exit;
 pub mod forge;
 pub mod kernel;
 pub mod kicks;

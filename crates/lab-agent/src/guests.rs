@@ -14,12 +14,12 @@ use std::{
 
 use crossbeam_channel::Sender;
 
-use super::{
-    Event,
+use crate::{
     frame::{Decoder, Frame, PIECE},
-    serve::Outbox,
+    message::Event,
+    outbox::Outbox,
+    qemu::{self, Ports, Program, Qemu},
 };
-use crate::machine::qemu::{self, Ports, Program, Qemu};
 
 /// QEMU answers at once where it runs, unless the development machine is overloaded.
 const QMP_LIMIT: Duration = Duration::from_secs(50);
@@ -29,7 +29,7 @@ const START_LIMIT: Duration = Duration::from_secs(900);
 
 /// The guests by index.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Guests {
+pub(crate) struct Guests {
     running: Arc<Mutex<HashMap<usize, Guest>>>,
     /// Second QEMUs, into which guests are migrated.
     targets: Arc<Mutex<HashMap<usize, Started>>>,
@@ -64,7 +64,7 @@ impl Started {
 
 impl Guests {
     /// Starts a guest's QEMU.
-    pub(super) fn start(&self, guest: usize, argv: &[String], huge_pages: u32, out: &Outbox) -> io::Result<()> {
+    pub(crate) fn start(&self, guest: usize, argv: &[String], huge_pages: u32, out: &Outbox) -> io::Result<()> {
         if huge_pages > 0 {
             reserve(huge_pages)?;
         }
@@ -114,7 +114,7 @@ impl Guests {
 
     /// Starts a second QEMU for a guest and gives it commands. Nobody listens to its ports until the migration has ended:
     /// what the guest says meanwhile waits in them.
-    pub(super) fn start_target(&self, guest: usize, argv: &[String], commands: &[String]) -> io::Result<()> {
+    pub(crate) fn start_target(&self, guest: usize, argv: &[String], commands: &[String]) -> io::Result<()> {
         let target = Started::new(argv)?;
         qemu::qmp(&target.ports.qmp, commands, QMP_LIMIT)?;
         self.targets.lock().expect("no panic under it").insert(guest, target);
@@ -122,7 +122,7 @@ impl Guests {
     }
 
     /// Keeps a guest's second QEMU if the guest has `moved` into it, else its first; kills the other one.
-    pub(super) fn end_migration(&self, guest: usize, moved: bool, out: &Outbox) -> io::Result<()> {
+    pub(crate) fn end_migration(&self, guest: usize, moved: bool, out: &Outbox) -> io::Result<()> {
         let target = self.targets.lock().expect("no panic under it").remove(&guest);
         let target = target.ok_or_else(|| io::Error::other("no migration of this guest was begun"))?;
         if !moved {
@@ -139,14 +139,14 @@ impl Guests {
     }
 
     /// Kills a guest's QEMU; [`Event::Gone`] follows.
-    pub(super) fn stop(&self, guest: usize) {
+    pub(crate) fn stop(&self, guest: usize) {
         if let Some(guest) = self.running.lock().expect("no panic under it").get(&guest) {
             guest.qemu.kill();
         }
     }
 
     /// Runs QMP commands.
-    pub(super) fn qmp(&self, guest: usize, commands: &[String]) -> io::Result<String> {
+    pub(crate) fn qmp(&self, guest: usize, commands: &[String]) -> io::Result<String> {
         let qmp = self.running.lock().expect("no panic under it").get(&guest).map(|g| Arc::clone(&g.qmp));
         let qmp = qmp.ok_or_else(|| io::Error::other("this guest is not running"))?;
         let stream = qmp.lock().expect("no panic under it");
@@ -154,7 +154,7 @@ impl Guests {
     }
 
     /// Hands a frame on to its guest. A guest that is gone gets nothing: the lab hears of its end by itself.
-    pub(super) fn forward(&self, frame: Frame) {
+    pub(crate) fn forward(&self, frame: Frame) {
         let guest = usize::from(frame.party) - 1;
         if let Some(guest) = self.running.lock().expect("no panic under it").get(&guest) {
             let _ = guest.port.send(Frame { party: 0, ..frame }.encode());

@@ -22,14 +22,14 @@ use rustix::{
     termios::{Winsize, tcsetwinsize},
 };
 
-use super::{Event, frame::PIECE, serve::Outbox};
+use crate::{frame::PIECE, message::Event, outbox::Outbox};
 
 /// How long output is waited for after the program itself has ended: a child that it left behind may hold the pipe.
 const REST: Duration = Duration::from_millis(300);
 
 /// The running programs.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Jobs(Arc<Mutex<HashMap<u32, Job>>>);
+pub(crate) struct Jobs(Arc<Mutex<HashMap<u32, Job>>>);
 
 #[derive(Debug)]
 struct Job {
@@ -40,7 +40,7 @@ struct Job {
 
 impl Jobs {
     /// Starts a program.
-    pub(super) fn spawn(
+    pub(crate) fn spawn(
         &self,
         id: u32,
         argv: &[String],
@@ -82,21 +82,21 @@ impl Jobs {
     }
 
     /// Hands a piece of input on; empty ends it.
-    pub(super) fn input(&self, id: u32, bytes: Vec<u8>) {
+    pub(crate) fn input(&self, id: u32, bytes: Vec<u8>) {
         if let Some(job) = self.0.lock().expect("no panic under it").get(&id) {
             let _ = job.input.send(bytes);
         }
     }
 
     /// Sets the size of its terminal.
-    pub(super) fn resize(&self, id: u32, size: (u16, u16)) {
+    pub(crate) fn resize(&self, id: u32, size: (u16, u16)) {
         if let Some(Job { terminal: Some(terminal), .. }) = self.0.lock().expect("no panic under it").get(&id) {
             let _ = tcsetwinsize(terminal, winsize(size));
         }
     }
 
     /// Signals its process group. A program that has ended is no error: the lab could not know.
-    pub(super) fn signal(&self, id: u32, signal: i32) {
+    pub(crate) fn signal(&self, id: u32, signal: i32) {
         if let (Some(job), Some(signal)) =
             (self.0.lock().expect("no panic under it").get(&id), Signal::from_named_raw(signal))
         {

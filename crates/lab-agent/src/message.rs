@@ -1,14 +1,9 @@
-//! The agent: what the lab talks to inside the host machine and its guests.
+//! What the lab and the agents say to each other.
 use serde::{Deserialize, Serialize};
-
-pub mod frame;
-mod guests;
-mod jobs;
-pub mod serve;
 
 /// Name of the virtio-serial port.
 pub const PORT: &str = "entrain.agent";
-/// Version of the messages below; lab and agent are one program, so it guards against a stale image only.
+/// Version of the messages below; lab and agent are built together, so it guards against a stale program only.
 pub const VERSION: u32 = 1;
 /// Interval of heartbeats.
 pub const HEARTBEAT: std::time::Duration = std::time::Duration::from_secs(1);

@@ -9,13 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::Sender;
-
-use super::{
-    Event, HEARTBEAT, PORT, Request, VERSION,
-    frame::{Decoder, Frame, PIECE},
+use crate::{
+    frame::{Decoder, PIECE},
     guests::Guests,
     jobs::Jobs,
+    message::{Event, HEARTBEAT, PORT, Request, VERSION},
+    outbox::Outbox,
 };
 
 /// Pause between looks at a port that nobody has opened on the other side.
@@ -23,30 +22,12 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Frames that may wait for the port; then programs that write wait too.
 const BACKLOG: usize = 256;
 
-/// Where answers go.
-#[derive(Clone, Debug)]
-pub(super) struct Outbox(Sender<Vec<u8>>);
-
-impl Outbox {
-    /// Sends an event of this machine.
-    pub(super) fn send(&self, event: &Event) {
-        let body = postcard::to_stdvec(event).expect("plain data");
-        self.relay(&Frame { party: 0, body });
-    }
-
-    /// Sends a frame as it is.
-    pub(super) fn relay(&self, frame: &Frame) {
-        // Fails only when the port is gone, and then the machine is ending.
-        let _ = self.0.send(frame.encode());
-    }
-}
-
 /// Serves the lab until it says that the machine shall end.
 pub fn serve() -> io::Result<()> {
     let path = find_port()?;
     let port = File::options().read(true).write(true).open(&path)?;
     let (send, frames) = crossbeam_channel::bounded::<Vec<u8>>(BACKLOG);
-    let out = Outbox(send);
+    let out = Outbox::new(send);
     let mut to_lab = port.try_clone()?;
     thread::spawn(move || {
         for bytes in frames {

@@ -1,30 +1,26 @@
-//! `entrain lab …`.
+//! The lab's commands: `entrain-lab …`, or `entrain lab …`.
 use std::process::ExitCode;
 
-use crate::{Cache, cancel, image, machine::accel, progress::Spinner};
+use entrain_lab_machine::{Cache, cancel, image, machine::accel, progress::Spinner};
+
+use crate::proving::{reliability, selftest};
 
 mod doctor;
 pub mod machine_args;
-mod reliability;
+mod run;
 mod script;
 mod shell;
 mod terminal;
 
-/// The nested lab.
-#[derive(Debug, clap::Args)]
-pub struct LabArgs {
-    #[command(subcommand)]
-    command: LabCommand,
-}
-
+/// What the lab can be told to do.
 #[derive(Debug, clap::Subcommand)]
-enum LabCommand {
+pub enum LabCommand {
     /// List the experiments
     List,
     /// Run an experiment and report what it found
-    Run(crate::run_cli::RunArgs),
+    Run(run::RunArgs),
     /// Show a report that was kept as JSON, and make its page
-    Report(crate::run_cli::ReportArgs),
+    Report(run::ReportArgs),
     /// Boot a host machine with guests and open a shell in it (or run a command)
     Shell(shell::ShellArgs),
     /// Say what the lab needs and whether it is there
@@ -36,28 +32,21 @@ enum LabCommand {
     /// Count how many sessions under load end well
     Reliability(reliability::ReliabilityArgs),
     /// Break the lab on purpose in many ways, and see whether it ends well each time
-    Selftest(crate::selftest::SelftestArgs),
-    /// Serve the lab inside a machine (started by its init).
-    #[command(hide = true)]
-    Agent,
+    Selftest(selftest::SelftestArgs),
 }
 
-/// Runs `entrain lab …`.
-pub fn run(args: LabArgs) -> anyhow::Result<ExitCode> {
-    match args.command {
-        LabCommand::List => crate::run_cli::list(),
-        LabCommand::Run(args) => with_signals(|| crate::run_cli::run(args)),
-        LabCommand::Report(args) => crate::run_cli::report(&args),
+/// Runs a command.
+pub fn run(command: LabCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        LabCommand::List => run::list(),
+        LabCommand::Run(args) => with_signals(|| run::run(args)),
+        LabCommand::Report(args) => run::report(&args),
         LabCommand::Shell(args) => with_signals(|| shell::run(args)),
         LabCommand::Doctor => doctor::run(),
         LabCommand::Images(args) => with_signals(|| images(&args)),
         LabCommand::Clean => with_signals(clean),
         LabCommand::Reliability(args) => with_signals(|| reliability::run(args)),
-        LabCommand::Selftest(args) => with_signals(|| crate::selftest::run(&args)),
-        LabCommand::Agent => {
-            crate::agent::serve::serve()?;
-            Ok(ExitCode::SUCCESS)
-        }
+        LabCommand::Selftest(args) => with_signals(|| selftest::run(&args)),
     }
 }
 

@@ -11,8 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-
-use crate::{Cache, cache::KEPT};
+use entrain_lab_machine::{Cache, cache::KEPT};
 
 /// A file to be written later.
 #[derive(Clone, Debug)]

@@ -33,6 +33,6 @@ if [ -d /usr/lib/entrain/guest ]; then hostname host; else hostname guest; fi
 ip link set lo up
 ulimit -n 65536
 ulimit -l unlimited
-entrain lab agent
+entrain-lab-agent
 echo "entrain: the agent ended ($?)"
 reboot -f

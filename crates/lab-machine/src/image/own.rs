@@ -5,7 +5,7 @@ use super::elf;
 use crate::{LabError, Result, machine::Arch};
 
 /// What runs in the machines, beside Debian's programs.
-const PROGRAMS: [&str; 2] = ["entrain", "entrain-load"];
+const PROGRAMS: [&str; 3] = ["entrain", "entrain-lab-agent", "entrain-load"];
 /// What runs in host machines with emulated frequency hardware.
 const EMULATION: &str = "entrain-cpufreq-emulation";
 
@@ -15,7 +15,13 @@ pub fn programs(arch: Arch) -> Result<Vec<(&'static str, PathBuf)>> {
 }
 
 /// Finds the emulation of frequency hardware.
+///
+/// # Errors
+/// Only aarch64 has it.
 pub fn emulation(arch: Arch) -> Result<(&'static str, PathBuf)> {
+    if arch != Arch::Aarch64 {
+        return Err(LabError::Invalid("CPUs whose frequency can be scaled are only emulated on aarch64".into()));
+    }
     Ok((EMULATION, program(arch, EMULATION)?))
 }
 
@@ -27,11 +33,12 @@ pub(super) fn program(arch: Arch, name: &str) -> Result<PathBuf> {
     let up = |levels: usize| folder.ancestors().nth(levels).unwrap_or(folder).to_owned();
     let built = format!("{arch}-unknown-linux-gnu");
     let candidates = [
-        // target/TRIPLE/PROFILE/entrain, then target/PROFILE/entrain
+        // This program is target/TRIPLE/PROFILE/entrain-lab, or target/PROFILE/entrain-lab.
         up(2).join(&built).join(profile),
         up(1).join(&built).join(profile),
-        // PREFIX/bin/entrain
+        // It is PREFIX/bin/entrain-lab, or PREFIX/lib/entrain/entrain-lab.
         up(1).join("lib/entrain").join(arch.name()),
+        folder.join(arch.name()),
         folder.to_owned(),
     ];
     let found = candidates.iter().map(|c| c.join(name)).find(|p| p.exists() && elf::is_for(p, arch));

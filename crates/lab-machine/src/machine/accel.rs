@@ -6,9 +6,10 @@ use std::{
     path::Path,
 };
 
+use entrain_lab_agent::qemu::Program;
 use rustix::ioctl;
 
-use super::{Accel, Arch, MachineSpec, qemu::Program};
+use super::{Accel, Arch, MachineSpec};
 use crate::{
     Cache, LabError, Progress, Result,
     archive::{Archive, BACKPORTS},
@@ -36,7 +37,7 @@ pub(super) fn use_kvm(spec: &MachineSpec) -> Result<bool> {
 }
 
 /// KVM for that architecture, with virtualization for its guests in turn if it is to have any (`nested`); why not, if not.
-pub(crate) fn kvm_works(arch: Arch, nested: bool) -> std::result::Result<(), String> {
+pub fn kvm_works(arch: Arch, nested: bool) -> std::result::Result<(), String> {
     if Arch::native() != Some(arch) {
         return Err(format!("this computer is not {arch}"));
     }
@@ -83,7 +84,7 @@ fn ask(kvm: &fs::File, number: u8, argument: usize) -> rustix::io::Result<i32> {
 /// that nothing is installed and any system's libraries will do.
 ///
 /// From 11.1 on, WFE in aarch64 guests traps under emulation, which gives the directed yields that PLE gives on x86.
-pub(crate) fn qemu(cache: &Cache, arch: Arch, progress: &dyn Progress) -> Result<Program> {
+pub fn qemu(cache: &Cache, arch: Arch, progress: &dyn Progress) -> Result<Program> {
     let native = Arch::native().ok_or_else(|| LabError::Missing {
         what: format!("no QEMU for a development machine of architecture {}", std::env::consts::ARCH),
         advice: "the lab runs on x86_64 and aarch64".into(),

@@ -4,9 +4,10 @@
 use std::{fs, path::Path};
 
 use entrain_cpufreq_emulation::hardware::Hardware;
+use entrain_lab_agent::qemu::Program;
 use tempfile::TempDir;
 
-use super::{Arch, MachineSpec, qemu::Program, recipe};
+use super::{MachineSpec, recipe};
 use crate::{LabError, Result, archive::tool};
 
 /// Files for QEMU, and the arguments that name them. The files go with it.
@@ -15,12 +16,9 @@ pub(super) struct Files {
     _folder: TempDir,
 }
 
-/// Makes the files; `None` where the machine has no such hardware.
+/// Makes the files; `None` where the machine has no such hardware. Images with its emulation are made for aarch64 only.
 pub(super) fn prepare(spec: &MachineSpec, kvm: bool, program: &Program) -> Result<Option<Files>> {
     let Some(choice) = &spec.frequency else { return Ok(None) };
-    if spec.arch != Arch::Aarch64 {
-        return Err(LabError::Invalid("CPUs whose frequency can be scaled are only emulated on aarch64".into()));
-    }
     let invalid = |e: &dyn std::fmt::Display| LabError::Invalid(e.to_string());
     let (table, cores) = choice.resolve(spec.pcpus as usize).map_err(|e| invalid(&e))?;
     let hardware = Hardware::new(table, &cores, spec.memory_mib);

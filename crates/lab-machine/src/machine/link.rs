@@ -12,16 +12,13 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender};
+use entrain_lab_agent::{
+    frame::{Decoder, Frame},
+    message::{Event, Request},
+};
 
 use super::{Target, console::Console};
-use crate::{
-    Fault, FaultClass, LabError, Result,
-    agent::{
-        Event, Request,
-        frame::{Decoder, Frame},
-    },
-    cancel,
-};
+use crate::{Fault, FaultClass, LabError, Result, cancel};
 
 /// An agent that says nothing for this long is taken for dead. Guests on an overcommitted host get little CPU time, and
 /// a development machine may be busy: 30 heartbeats may be late before the lab gives up.

@@ -6,12 +6,11 @@ use serde::{Deserialize, Serialize};
 
 pub use self::run::{Machine, Running};
 
-pub(crate) mod accel;
+pub mod accel;
 mod clock;
 pub mod console;
 mod frequency;
 mod link;
-pub mod qemu;
 pub mod recipe;
 mod run;
 mod spread;

@@ -2,8 +2,9 @@
 //! measured one: docs/lab.md says what goes wrong without it.
 use std::path::Path;
 
+use entrain_lab_agent::message::PORT;
+
 use super::{Arch, GuestSpec, MachineSpec, MemoryBackend};
-use crate::agent::PORT;
 
 /// Where the host machine's image keeps what its guests boot.
 pub const GUEST_KERNEL: &str = "/usr/lib/entrain/guest/kernel";

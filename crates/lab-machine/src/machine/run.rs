@@ -5,16 +5,19 @@ use std::{
     time::{Duration, Instant},
 };
 
+use entrain_lab_agent::{
+    frame::PIECE,
+    message::{Event, Request},
+    qemu::Qemu,
+};
+
 use super::{
     Command, CpuClock, GuestSpec, MachineSpec, MemoryBackend, Outcome, Target, accel, clock, frequency,
     link::{Exchange, Link},
-    qemu::Qemu,
     recipe, spread,
 };
 use crate::{
-    Cache, FaultClass, LabError, Progress, Result,
-    agent::{Event, Request, frame::PIECE},
-    cancel,
+    Cache, FaultClass, LabError, Progress, Result, cancel,
     image::{self, Images},
 };
 

@@ -1,7 +1,7 @@
 //! `entrain lab doctor`: can the lab work here, and what is missing?
 use std::{fs, path::Path, process::ExitCode};
 
-use crate::{
+use entrain_lab_machine::{
     Cache,
     archive::{apt, tool},
     image::own,

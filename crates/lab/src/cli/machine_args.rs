@@ -2,8 +2,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use entrain_cpufreq_emulation::tables::Choice as Frequency;
-
-use crate::machine::{Accel, Arch, GuestSpec, MachineSpec};
+use entrain_lab_machine::machine::{Accel, Arch, GuestSpec, MachineSpec};
 
 /// The machine.
 #[derive(Clone, Debug, clap::Args)]

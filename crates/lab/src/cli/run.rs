@@ -6,15 +6,15 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
+use entrain_lab_machine::image::{self, own_kernel, peers};
+use entrain_lab_machine::machine::{Accel, Arch, Machine, MachineSpec};
+use entrain_lab_machine::progress::Spinner;
+use entrain_lab_machine::{Cache, Progress};
 
 use crate::experiment::{self, Experiment, STOCK};
-use crate::image::{self, own_kernel, peers};
-use crate::machine::{Accel, Arch, Machine, MachineSpec};
 use crate::output::{self, Output};
-use crate::progress::Spinner;
 use crate::report::{Report, SCHEMA, html, table};
 use crate::runner::{self, Bar, Choice, Rig};
-use crate::{Cache, Progress};
 
 /// Status when the command line or the experiment file is wrong.
 const USAGE: u8 = 2;
@@ -69,7 +69,7 @@ pub struct ReportArgs {
 }
 
 /// Shows a report that was kept as JSON once more.
-pub fn report(args: &ReportArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn report(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let files = Files { source: Some(args.file.clone()), ..Files::new(None, args.html.as_deref())? };
     let name = args.file.display();
     let text = std::fs::read_to_string(&args.file).with_context(|| format!("cannot read {name}"))?;
@@ -80,7 +80,7 @@ pub fn report(args: &ReportArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Lists the built-in experiments.
-pub fn list() -> anyhow::Result<ExitCode> {
+pub(super) fn list() -> anyhow::Result<ExitCode> {
     for entry in experiment::list()? {
         println!("{:<14} {}", entry.name, entry.title);
     }
@@ -90,7 +90,7 @@ pub fn list() -> anyhow::Result<ExitCode> {
 }
 
 /// Runs an experiment, shows its report, and writes the files asked for.
-pub fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let usage = |message: String| {
         eprintln!("entrain lab run: {message}");
         Ok(ExitCode::from(USAGE))
@@ -174,7 +174,7 @@ fn measure(experiment: &Experiment, args: &RunArgs, arch: Arch) -> anyhow::Resul
     // Minutes of building are no part of the run, nor of the time that a quick one has.
     // Nor may a build or an installation meanwhile change what later boots are made of.
     let images = image::prepare(&cache, &spec, &Spinner::new())?;
-    let boot = |spec: &MachineSpec, progress: &dyn Progress| -> crate::Result<Box<dyn Rig>> {
+    let boot = |spec: &MachineSpec, progress: &dyn Progress| -> entrain_lab_machine::Result<Box<dyn Rig>> {
         Ok(Box::new(Machine::boot_from(&cache, &images, spec, progress)?))
     };
     let bar = Bar::new();

@@ -6,8 +6,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use crossbeam_channel::RecvTimeoutError;
-
-use crate::machine::{Command, GuestSpec, Machine, Running, Target};
+use entrain_lab_machine::machine::{Command, GuestSpec, Machine, Running, Target};
 
 /// What a line of a script asks for.
 #[derive(Debug, Eq, PartialEq)]
@@ -69,7 +68,7 @@ pub(super) fn run(machine: &Machine, default: Target, deadline: Duration) -> any
     std::thread::spawn(move || io::stdin().lock().lines().try_for_each(|line| lines.send(line)));
     loop {
         let text = loop {
-            crate::cancel::check()?;
+            entrain_lab_machine::cancel::check()?;
             match script.recv_timeout(Duration::from_millis(100)) {
                 Ok(line) => break line.context("reading the script")?,
                 Err(RecvTimeoutError::Timeout) => machine.check()?,

@@ -6,18 +6,18 @@ use std::{
 };
 
 use anyhow::bail;
-
-use super::{machine_args::MachineArgs, script, terminal};
-use crate::{
+use entrain_lab_machine::{
     Cache,
     machine::{Command, Machine, Target},
     progress::Spinner,
 };
 
+use super::{machine_args::MachineArgs, script, terminal};
+
 /// Options of `entrain lab shell`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = script::HELP)]
-pub(super) struct ShellArgs {
+pub struct ShellArgs {
     #[command(flatten)]
     machine: MachineArgs,
     /// Open the shell (or run the command) in that guest (guest0, or 0) instead of the host machine

@@ -12,12 +12,11 @@ use std::{
 
 use anyhow::Context;
 use crossbeam_channel::{Receiver, unbounded};
-use rustix::termios::{self, OptionalActions, Termios};
-
-use crate::{
+use entrain_lab_machine::{
     cancel,
     machine::{Command, Machine, Running, Target},
 };
+use rustix::termios::{self, OptionalActions, Termios};
 
 /// Ctrl-], the key before an order to the lab itself, as in telnet and virsh.
 const ESCAPE: u8 = 0x1d;

@@ -14,10 +14,9 @@ pub use error::ExperimentError;
 
 use std::time::Duration;
 
+use entrain_lab_machine::machine::{Arch, MemoryBackend};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
-
-use crate::machine::{Arch, MemoryBackend};
 
 /// One experiment, as its file declares it.
 #[derive(Debug, Clone, Deserialize)]

@@ -89,7 +89,7 @@ fn wrong_files_are_refused_where_they_are_wrong() {
 /// To build one takes minutes, and a network.
 #[test]
 fn no_built_in_experiment_builds_a_peer_unasked() {
-    let peer = |name: &toml::Spanned<String>| crate::image::peers::find(name.as_ref()).is_some();
+    let peer = |name: &toml::Spanned<String>| entrain_lab_machine::image::peers::find(name.as_ref()).is_some();
     let mut on_demand = 0;
     for entry in list().unwrap() {
         let experiment = load(entry.name).unwrap();

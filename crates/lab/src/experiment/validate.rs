@@ -7,9 +7,9 @@ use entrain_cpufreq_emulation::tables::Choice as Frequency;
 use toml::Spanned;
 
 use entrain_config::{ConfigError, Source};
+use entrain_lab_machine::machine::Arch;
 
 use super::{Experiment, Figure, Load, STOCK, Step};
-use crate::machine::Arch;
 
 type Checked = Result<(), ConfigError>;
 
@@ -21,7 +21,7 @@ pub(super) fn validate(experiment: &Experiment, source: &Source) -> Checked {
     for load in &experiment.loads {
         this.load(load)?;
     }
-    let programs: Vec<&str> = crate::image::programs::names().collect();
+    let programs: Vec<&str> = entrain_lab_machine::image::programs::names().collect();
     this.known(&experiment.machine.programs, "program", &programs)?;
     for arm in &experiment.arms {
         this.known(&arm.configurations, "configuration", &this.configurations())?;

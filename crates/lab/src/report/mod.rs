@@ -9,12 +9,12 @@ mod words;
 
 use std::collections::BTreeMap;
 
+use entrain_lab_machine::machine::{Arch, MachineSpec};
 use serde::{Deserialize, Serialize};
 
 pub use self::check::CheckResult;
 pub use self::summary::{Compared, Row, Share};
 use crate::experiment::Experiment;
-use crate::machine::{Arch, MachineSpec};
 use crate::runner::{Choice, Failure, Gathered, Loss, Sample};
 
 /// Version of the JSON. It grows only when a field changes its meaning or goes away; new fields may come at any time.

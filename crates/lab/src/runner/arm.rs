@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use entrain_lab_machine::machine::{Command, Outcome, Target};
+
 use super::expand::Values;
 use super::failure::{Stop, tail};
 use super::rig::{Job, Rig};
 use crate::experiment::{Place, Step};
-use crate::machine::{Command, Outcome, Target};
 
 /// A background command lives as long as its arm; this only bounds what a lost runner could leave behind.
 const BACKGROUND_LIMIT: Duration = Duration::from_secs(3600);
@@ -115,7 +116,7 @@ impl<'a> Standing<'a> {
             if line && probe && started {
                 return Ok(());
             }
-            crate::cancel::check()?;
+            entrain_lab_machine::cancel::check()?;
             let late = Instant::now() >= end;
             if late || self.ended(spot, files)? {
                 let why = if late {
@@ -153,7 +154,9 @@ impl<'a> Standing<'a> {
                 Done::Background { step, spot, job, files } => self.end(step, &spot, job, &files),
             };
             undone.map_err(|stop| match stop {
-                Stop::Failed(what) => Stop::Lost(crate::LabError::Invalid(format!("taking the arm down: {what}"))),
+                Stop::Failed(what) => {
+                    Stop::Lost(entrain_lab_machine::LabError::Invalid(format!("taking the arm down: {what}")))
+                }
                 other => other,
             })?;
         }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use entrain_lab_machine::Progress;
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
-use crate::{Progress, output};
+use crate::output;
 
 /// Thought length of a boot in ms; only the bar depends on it.
 pub(super) const BOOT: u64 = 30_000;

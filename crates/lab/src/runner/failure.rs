@@ -1,6 +1,6 @@
 //! What can end a step of a run, by what the runner does about it.
 
-use crate::LabError;
+use entrain_lab_machine::LabError;
 
 /// Why a step did not do what it should.
 #[derive(Debug)]

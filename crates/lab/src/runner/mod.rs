@@ -15,6 +15,10 @@ mod tests;
 
 use std::time::{Duration, Instant};
 
+use entrain_lab_machine::image::peers;
+use entrain_lab_machine::machine::{Arch, Command, GuestSpec, MachineSpec, Target};
+use entrain_lab_machine::{LabError, Progress, Result};
+
 pub use bar::Bar;
 pub use expand::{PLACEHOLDERS, misspelt};
 pub use plan::Choice;
@@ -30,12 +34,9 @@ use self::failure::Stop;
 use self::plan::{Session, Sizes, Visit};
 use self::sample::Patience;
 use crate::experiment::Experiment;
-use crate::image::peers;
-use crate::machine::{Arch, Command, GuestSpec, MachineSpec, Target};
 use crate::scenario::Context;
-use crate::{LabError, Progress, Result};
 
-/// Boots a machine; in life [`crate::machine::Machine::boot`].
+/// Boots a machine; in life [`entrain_lab_machine::machine::Machine::boot`].
 pub type Boot<'a> = dyn Fn(&MachineSpec, &dyn Progress) -> Result<Box<dyn Rig>> + 'a;
 
 /// Time for a guest's vCPUs and the host's daemons to settle after a guest was paused or resumed.
@@ -210,7 +211,7 @@ impl<'a> Run<'a> {
         boot: u32,
         at: &mut At,
     ) -> std::result::Result<(), Stop> {
-        crate::cancel::check()?;
+        entrain_lab_machine::cancel::check()?;
         let begun = Instant::now();
         self.bar.set(&format!("boot {}: starting the host machine", self.boots));
         // A boot that fails without a fault (a missing program, a broken image) would fail again.
@@ -329,7 +330,7 @@ impl<'a> Run<'a> {
         let (arm, configuration) = (visit.arm.name.as_ref(), visit.configuration.name.as_ref());
         let probes: Vec<String> = self.experiment.probes.iter().map(|probe| probe.as_ref().clone()).collect();
         for load in &visit.loads {
-            crate::cancel::check()?;
+            entrain_lab_machine::cancel::check()?;
             let label = self.experiment.label(load.name.as_ref(), configuration);
             at.load = Some(label.clone());
             self.bar.set(&format!("boot {}: {arm}, {configuration}: {}", self.boots, load.name.as_ref()));

@@ -1,7 +1,8 @@
 //! The order in which arms, configurations and loads are measured.
 
+use entrain_lab_machine::machine::Arch;
+
 use crate::experiment::{Arm, Configuration, Experiment, Load};
-use crate::machine::Arch;
 
 /// What the command line chose.
 #[derive(Debug, Clone, Default)]

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::failure::{Stop, tail};
 use super::rig::Rig;
 use super::sample::Reading;
-use crate::machine::{Command, Target};
 use crate::probe;
+use entrain_lab_machine::machine::{Command, Target};
 use entrain_workloads::probe::Snapshot;
 
 /// Names of the probes that experiments may ask for: `host` counts on the host machine, `guests` in each guest of the

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use entrain_lab_machine::LabError;
 use serde::{Deserialize, Serialize};
 
 use super::sample::{QUIET_SHARE, Taken};
-use crate::LabError;
 use crate::experiment::Better;
 
 /// One figure.

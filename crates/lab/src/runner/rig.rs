@@ -1,7 +1,7 @@
 //! What the runner and the scenarios need of a booted machine: [`Machine`] in life, a fake in tests.
 
-use crate::machine::{Command, CpuClock, GuestSpec, Machine, Outcome, Running, Target};
-use crate::{LabError, Result};
+use entrain_lab_machine::machine::{Command, CpuClock, GuestSpec, Machine, Outcome, Running, Target};
+use entrain_lab_machine::{LabError, Result};
 
 /// A booted host machine with its guests.
 pub trait Rig {

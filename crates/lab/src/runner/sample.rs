@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use entrain_lab_machine::machine::{Command, Target};
+
 use super::arm::{Spots, failed};
 use super::failure::Stop;
 use super::output;
 use super::rig::Rig;
 use crate::experiment::{Better, Load};
-use crate::machine::{Command, Target};
 use crate::scenario::{self, Context, Samples};
 
 /// Below this share of the CPU time that it asked for, the machine was disturbed by a neighbour.

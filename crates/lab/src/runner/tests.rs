@@ -4,12 +4,13 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use entrain_lab_machine::fault::{Fault, FaultClass};
+use entrain_lab_machine::machine::{Arch, CpuClock, Outcome};
+use entrain_lab_machine::{LabError, Result};
+
 use super::*;
 use crate::experiment;
-use crate::fault::{Fault, FaultClass};
-use crate::machine::{Arch, CpuClock, Outcome};
 use crate::report::Report;
-use crate::{LabError, Result};
 
 /// What a fake machine does, and what was done to it.
 #[derive(Default)]

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use entrain_lab_machine::machine::{Command, Target};
+use entrain_lab_machine::{LabError, Result};
 use entrain_workloads::catalog::{self, LOADS};
 use serde::Deserialize;
 
@@ -9,9 +11,7 @@ use super::Samples;
 use super::product::unmet;
 use crate::experiment::Better;
 use crate::load::Printed;
-use crate::machine::{Command, Target};
 use crate::runner::{Job, Rig};
-use crate::{LabError, Result};
 
 /// Time beyond its own that a load may take.
 const PATIENCE: f64 = 90.0;

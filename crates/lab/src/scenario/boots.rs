@@ -6,13 +6,13 @@
 
 use std::time::Instant;
 
+use entrain_lab_machine::Result;
+use entrain_lab_machine::machine::{GuestSpec, Target};
 use serde::Deserialize;
 
 use super::product::{Service, shell, unmet};
 use super::{Context, Samples, Scenario};
-use crate::Result;
 use crate::experiment::Better::{Higher, Lower};
-use crate::machine::{GuestSpec, Target};
 use crate::runner::Rig;
 
 /// See the module.

@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
+use entrain_lab_machine::machine::{Command, Target};
+use entrain_lab_machine::{LabError, Result};
 use signal_hook::consts::SIGTERM;
 
 use super::product::{Service, await_served, guest_status, shell, unmet};
 use super::{Context, Samples, Scenario};
 use crate::experiment::Better::{Higher, Lower};
-use crate::machine::{Command, Target};
 use crate::runner::Rig;
-use crate::{LabError, Result};
 
 /// Times that the page is hammered, at most, until there is enough to judge by: round trips, and preempt counts read.
 const HAMMERINGS: u32 = 6;

@@ -5,15 +5,15 @@
 
 use std::time::Instant;
 
+use entrain_lab_machine::Result;
+use entrain_lab_machine::machine::GuestSpec;
 use serde::Deserialize;
 use signal_hook::consts::SIGTERM;
 
 use super::lifecycle::Left;
 use super::product::{SETTLE, Service, await_served, await_served_within, unmet, wait_for};
 use super::{Context, Samples, Scenario, status};
-use crate::Result;
 use crate::experiment::Better::{Higher, Lower};
-use crate::machine::GuestSpec;
 use crate::runner::Rig;
 
 /// See the module.

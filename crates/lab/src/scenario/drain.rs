@@ -9,14 +9,14 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use entrain_lab_machine::Result;
+use entrain_lab_machine::machine::Target;
 use serde::Deserialize;
 
 use super::isolated::{Hold, REPORT, Unthrottled, tool};
 use super::product::{shell, unmet};
 use super::{Context, Samples, Scenario};
-use crate::Result;
 use crate::experiment::Better::{Higher, Lower};
-use crate::machine::Target;
 use crate::runner::Rig;
 
 /// See the module.

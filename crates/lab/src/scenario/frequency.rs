@@ -9,6 +9,8 @@
 use std::time::Duration;
 
 use entrain_cpufreq_emulation::snapshot::Snapshot;
+use entrain_lab_machine::machine::{Command, Target};
+use entrain_lab_machine::{LabError, Result};
 use entrain_workloads::catalog;
 use serde_json::Value;
 use signal_hook::consts::SIGTERM;
@@ -17,9 +19,7 @@ use super::product::{SETTLE, Service, shell, unmet, wait_for};
 use super::{Context, Samples, Scenario};
 use crate::experiment::Better::{self, Higher, Lower};
 use crate::load::Printed;
-use crate::machine::{Command, Target};
 use crate::runner::{Job, Rig};
-use crate::{LabError, Result};
 
 /// See the module.
 pub(super) struct Frequency;

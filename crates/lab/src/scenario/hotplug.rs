@@ -4,15 +4,15 @@
 
 use std::time::{Duration, Instant};
 
+use entrain_lab_machine::machine::{Command, Target};
+use entrain_lab_machine::{Result, cancel};
 use serde_json::Value;
 
 use super::isolated::OnCpus;
 use super::product::{shell, unmet};
 use super::{Context, Samples, Scenario};
 use crate::experiment::Better::{Higher, Lower};
-use crate::machine::{Command, Target};
 use crate::runner::Rig;
-use crate::{Result, cancel};
 
 /// See the module.
 pub(super) struct Hotplug;

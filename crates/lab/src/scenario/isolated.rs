@@ -4,14 +4,14 @@
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
+use entrain_lab_machine::machine::{Command, Target};
+use entrain_lab_machine::{LabError, Result};
 use serde::Deserialize;
 use signal_hook::consts::SIGTERM;
 
 use super::product::{SETTLE, Service, shell, unmet, wait_for};
 use crate::load::Printed;
-use crate::machine::{Command, Target};
 use crate::runner::Rig;
-use crate::{LabError, Result};
 
 /// What a task that holds a CPU reports of its pages.
 pub(super) const REPORT: &str = "/run/entrain-hold.json";

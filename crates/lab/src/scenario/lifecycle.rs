@@ -6,6 +6,9 @@
 
 use std::time::Duration;
 
+use entrain_lab_machine::machine::recipe::{GUEST_INITRD, GUEST_KERNEL};
+use entrain_lab_machine::machine::{Command, GuestSpec, Target};
+use entrain_lab_machine::{LabError, Result, cancel};
 use serde::Deserialize;
 use signal_hook::consts::{SIGKILL, SIGTERM};
 
@@ -13,10 +16,7 @@ use super::memcheck::{Witness, memory_is_sound};
 use super::product::{SETTLE, Service, await_served, guest_status, served, shell, unmet, wait_for};
 use super::{Context, Samples, Scenario};
 use crate::experiment::Better::{Higher, Lower};
-use crate::machine::recipe::{GUEST_INITRD, GUEST_KERNEL};
-use crate::machine::{Command, GuestSpec, Target};
 use crate::runner::Rig;
-use crate::{LabError, Result, cancel};
 
 /// See the module.
 pub(super) struct Lifecycle;

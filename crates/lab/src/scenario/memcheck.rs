@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use entrain_lab_machine::Result;
+use entrain_lab_machine::machine::{Command, Target};
 use entrain_workloads::wire::Reason;
 use signal_hook::consts::SIGINT;
 
 use super::product::{shell, unmet};
-use crate::Result;
 use crate::load::Printed;
-use crate::machine::{Command, Target};
 use crate::runner::{Job, Rig};
 
 /// Longer than a scenario takes, s: what ends earlier has not seen the rest of it.

@@ -10,6 +10,8 @@
 
 use std::time::Duration;
 
+use entrain_lab_machine::machine::Target;
+use entrain_lab_machine::{LabError, Result, cancel};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use signal_hook::consts::SIGTERM;
@@ -19,9 +21,7 @@ use super::memcheck::{Witness, memory_is_sound};
 use super::product::{SETTLE, Service, await_served, shell, unmet, wait_for};
 use super::{Context, Samples, Scenario, status};
 use crate::experiment::Better::{Higher, Lower};
-use crate::machine::Target;
 use crate::runner::Rig;
-use crate::{LabError, Result, cancel};
 
 /// See the module.
 pub(super) struct Migration;

@@ -3,12 +3,12 @@
 //! One file each. A scenario drives the machine as it likes, and leaves it as it found it: guests that it ended are
 //! started again, what it loaded is unloaded.
 
+use entrain_lab_machine::machine::Arch;
+use entrain_lab_machine::{LabError, Result};
 use serde::de::DeserializeOwned;
 
 use crate::experiment::Better;
-use crate::machine::Arch;
 use crate::runner::{Bar, Reading, Rig};
-use crate::{LabError, Result};
 
 mod beside;
 mod boots;
@@ -58,7 +58,7 @@ pub trait Scenario: Sync {
     /// Its name in experiment files.
     fn name(&self) -> &'static str;
 
-    /// Measures once. An error of [`crate::LabError::Invalid`] or `Remote` is noted as a failure of this load under this arm and
+    /// Measures once. An error of [`entrain_lab_machine::LabError::Invalid`] or `Remote` is noted as a failure of this load under this arm and
     /// the run goes on; a fault or a missed deadline ends the boot.
     fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()>;
 }

@@ -6,13 +6,14 @@
 
 use std::time::{Duration, Instant};
 
+use entrain_lab_machine::machine::Target;
+use entrain_lab_machine::{Result, cancel};
+
 use super::isolated::{Hold, OnCpus, Watch, count};
 use super::product::{Service, shell};
 use super::{Context, Samples, Scenario};
 use crate::experiment::Better::{Higher, Lower};
-use crate::machine::Target;
 use crate::runner::Rig;
-use crate::{Result, cancel};
 
 /// See the module.
 pub(super) struct Patience;

@@ -5,14 +5,15 @@
 
 use std::time::Duration;
 
+use entrain_lab_machine::machine::{Command, Target};
+use entrain_lab_machine::{LabError, Result};
+
 use super::frequency::Emulation;
 use super::product::unmet;
 use super::{Context, Samples, Scenario, trace};
 use crate::experiment::Better::{Higher, Lower};
 use crate::load::Printed;
-use crate::machine::{Command, Target};
 use crate::runner::Rig;
-use crate::{LabError, Result};
 
 /// See the module.
 pub(super) struct Placement;

@@ -3,12 +3,12 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use entrain_lab_machine::machine::{Command, Target};
+use entrain_lab_machine::{LabError, Result, cancel};
 use serde_json::Value;
 use signal_hook::consts::SIGTERM;
 
-use crate::machine::{Command, Target};
 use crate::runner::{Job, Rig};
-use crate::{LabError, Result, cancel};
 
 /// How long anything of the product may take to settle: discovery once a second, heartbeats, an emulated machine.
 pub(super) const SETTLE: Duration = Duration::from_secs(20);

@@ -8,6 +8,7 @@
 
 use std::time::Duration;
 
+use entrain_lab_machine::{LabError, Result, cancel};
 use serde::Deserialize;
 
 use super::isolated::{Cpus, Hold, Row, Watch, count, tool};
@@ -15,7 +16,6 @@ use super::product::unmet;
 use super::{Context, Samples, Scenario};
 use crate::experiment::Better::{Higher, Lower};
 use crate::runner::Rig;
-use crate::{LabError, Result, cancel};
 
 /// See the module.
 pub(super) struct Quiet;

@@ -6,14 +6,15 @@
 
 use std::time::{Duration, Instant};
 
+use entrain_lab_machine::machine::{Command, Target};
+use entrain_lab_machine::{LabError, Result, cancel};
+
 use super::isolated::{Cpus, OnCpus, Row, Watch, count};
 use super::patience::{CHURN, CHURNED};
 use super::product::{Service, shell, unmet};
 use super::{Context, Samples, Scenario, trace};
 use crate::experiment::Better::Lower;
-use crate::machine::{Command, Target};
 use crate::runner::Rig;
-use crate::{LabError, Result, cancel};
 
 /// See the module.
 pub(super) struct RtGuest;

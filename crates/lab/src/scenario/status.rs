@@ -1,12 +1,12 @@
 //! What the daemon on the host tells of itself (`entrain top --once --json`), and the figures that come out of two looks.
 
+use entrain_lab_machine::Result;
+use entrain_lab_machine::machine::{Command, Target};
 use serde_json::Value;
 
 use super::Samples;
 use super::product::{shell, unmet};
-use crate::Result;
 use crate::experiment::Better::{Higher, Lower};
-use crate::machine::{Command, Target};
 use crate::runner::Rig;
 
 /// The kernel's counting of the BPF programs' time, switched on for as long as this lives. It costs two clock readings a

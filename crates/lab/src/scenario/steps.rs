@@ -8,6 +8,8 @@
 
 use std::time::{Duration, Instant};
 
+use entrain_lab_machine::machine::Target;
+use entrain_lab_machine::{LabError, Result, cancel};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -17,9 +19,7 @@ use super::trace::{self, Recording, Run};
 use super::{Context, Samples, Scenario};
 use crate::experiment::Better::{Higher, Lower};
 use crate::load::Printed;
-use crate::machine::Target;
 use crate::runner::Rig;
-use crate::{LabError, Result, cancel};
 
 /// See the module.
 pub(super) struct Steps;

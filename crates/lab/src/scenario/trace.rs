@@ -2,9 +2,10 @@
 //!
 //! Nothing of the product is asked: what is measured here holds for stock arms as well.
 
+use entrain_lab_machine::Result;
+use entrain_lab_machine::machine::Target;
+
 use super::product::{shell, unmet};
-use crate::Result;
-use crate::machine::Target;
 use crate::runner::Rig;
 
 const FOLDER: &str = "/sys/kernel/tracing";

@@ -10,6 +10,8 @@
 
 use std::time::Duration;
 
+use entrain_lab_machine::machine::Target;
+use entrain_lab_machine::{LabError, Result, cancel};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -18,9 +20,7 @@ use super::product::{shell, unmet};
 use super::status::{self, BpfStats, sum};
 use super::{Context, Samples, Scenario};
 use crate::experiment::Better::{Higher, Lower};
-use crate::machine::Target;
 use crate::runner::Rig;
-use crate::{LabError, Result, cancel};
 
 /// See the module.
 pub(super) struct Watched;

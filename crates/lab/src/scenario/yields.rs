@@ -6,15 +6,15 @@
 
 use std::time::Duration;
 
+use entrain_lab_machine::machine::Target;
+use entrain_lab_machine::{LabError, Result, cancel};
 use serde::Deserialize;
 
 use super::product::unmet;
 use super::trace::{self, Recording};
 use super::{Context, Samples, Scenario, beside, status};
 use crate::experiment::Better::{Higher, Lower};
-use crate::machine::Target;
 use crate::runner::Rig;
-use crate::{LabError, Result, cancel};
 
 /// See the module.
 pub(super) struct Yields;

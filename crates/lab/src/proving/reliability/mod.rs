@@ -14,21 +14,21 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use indicatif::{ProgressBar, ProgressStyle};
-
-use self::record::Series;
-use super::machine_args::MachineArgs;
-use crate::{
+use entrain_lab_machine::{
     Cache, LabError, cancel,
     image::{self, Images},
     machine::MachineSpec,
-    output::{self, Output},
     progress::Spinner,
 };
+use indicatif::{ProgressBar, ProgressStyle};
+
+use self::record::Series;
+use crate::cli::machine_args::MachineArgs;
+use crate::output::{self, Output};
 
 /// Options of `entrain lab reliability`.
 #[derive(Debug, clap::Args)]
-pub(super) struct ReliabilityArgs {
+pub struct ReliabilityArgs {
     #[command(flatten)]
     machine: MachineArgs,
     /// Number of sessions: boots of a host machine with its guests
@@ -48,7 +48,8 @@ pub(super) struct ReliabilityArgs {
     go_on: bool,
 }
 
-pub(super) fn run(args: ReliabilityArgs) -> anyhow::Result<ExitCode> {
+/// Runs the sessions; status 1 unless all of them ended well.
+pub fn run(args: ReliabilityArgs) -> anyhow::Result<ExitCode> {
     // Before anything is fetched or built: a file that can't be written, or must not be, is told at once.
     let file = args.json.as_deref().map(Output::new).transpose()?;
     let earlier = earlier(&args)?;
@@ -57,7 +58,7 @@ pub(super) fn run(args: ReliabilityArgs) -> anyhow::Result<ExitCode> {
     spec.programs.extend(["dbench", "hackbench"].map(str::to_owned));
     let images = {
         let spinner = Spinner::new();
-        crate::machine::accel::qemu(&cache, spec.arch, &spinner)?;
+        entrain_lab_machine::machine::accel::qemu(&cache, spec.arch, &spinner)?;
         image::prepare(&cache, &spec, &spinner)?
     };
     let mut series = Series::new(&spec, &images.release, args.seconds);

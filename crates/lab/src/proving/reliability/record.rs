@@ -3,10 +3,9 @@
 use std::{collections::BTreeMap, path::Path};
 
 use anyhow::{Context, bail, ensure};
+use entrain_lab_machine::machine::{GuestSpec, MachineSpec};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-use crate::machine::{GuestSpec, MachineSpec};
 
 /// Version of the file.
 const SCHEMA: u32 = 1;

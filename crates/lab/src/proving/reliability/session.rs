@@ -1,13 +1,14 @@
 //! One session: a boot, the mix of loads in all guests, and the end.
 use std::time::{Duration, Instant};
 
-use super::record::Session;
-use crate::{
+use entrain_lab_machine::{
     Cache, LabError, Result, cancel,
     image::Images,
     machine::{Command, Machine, MachineSpec, Target},
     progress::{Progress, Quiet},
 };
+
+use super::record::Session;
 
 /// The full mix, in turn. Each runs in all guests at once. hackbench makes fewer tasks and sends fewer messages a round
 /// than is usual, so that rounds end within the window even where eight vCPUs share one emulated x86_64 CPU.
@@ -49,7 +50,7 @@ pub(super) fn run(
         _ => return Err(error),
     };
     session.class = Some(class.to_owned());
-    session.emulator = error.fault().is_some_and(crate::Fault::is_emulator);
+    session.emulator = error.fault().is_some_and(entrain_lab_machine::Fault::is_emulator);
     session.detail = Some(error.to_string());
     Ok(session)
 }

@@ -11,14 +11,14 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-
-use self::trial::{Ended, Trial};
-use crate::{
+use entrain_lab_machine::{
     Cache, FaultClass, LabError, cancel,
-    cli::machine_args::MachineArgs,
     machine::{Command, Machine, Target},
     progress::Quiet,
 };
+
+use self::trial::{Ended, Trial};
+use crate::cli::machine_args::MachineArgs;
 
 /// Options of `entrain lab selftest`.
 #[derive(Debug, clap::Args)]
@@ -93,7 +93,7 @@ fn shell(args: &SelftestArgs, guests: u32) -> Vec<String> {
 
 fn machine(args: &SelftestArgs, guests: u32) -> Vec<String> {
     let spec = &args.machine;
-    let mut argv: Vec<String> = ["lab", "shell"].map(str::to_owned).to_vec();
+    let mut argv: Vec<String> = vec!["shell".to_owned()];
     argv.extend([format!("--arch={}", spec.arch), format!("--guests={guests}"), format!("--vcpus={}", spec.vcpus)]);
     argv
 }
@@ -110,14 +110,14 @@ fn expect(ended: &Ended, words: &[&str]) -> Result<String> {
 }
 
 fn no_network(args: &SelftestArgs) -> Result<String> {
-    let mut argv = vec!["lab".into(), "images".into()];
+    let mut argv = vec!["images".into()];
     argv.push(format!("--arch={}", args.machine.arch));
     let trial = Trial::start(&argv, trial::World::WithoutNetwork)?;
     expect(&trial.end(Duration::from_secs(180))?, &["does not answer", "network", "try again"])
 }
 
 fn disk_full(args: &SelftestArgs) -> Result<String> {
-    let mut argv = vec!["lab".into(), "images".into()];
+    let mut argv = vec!["images".into()];
     argv.push(format!("--arch={}", args.machine.arch));
     let trial = Trial::start(&argv, trial::World::SmallCache { mib: 24 })?;
     expect(&trial.end(Duration::from_secs(300))?, &["no space left", "XDG_CACHE_HOME", "entrain lab clean"])

@@ -18,11 +18,10 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use entrain_lab_machine::{Cache, cancel};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal, test_kill_process};
 use tempfile::TempDir;
-
-use crate::{Cache, cancel};
 
 /// Processes may take this long to be gone after the lab itself: they are killed with it, but at the kernel's pace.
 const GRACE: Duration = Duration::from_secs(5);

@@ -1,0 +1,4 @@
+//! What Entrain's command lines have in common.
+pub mod exit;
+#[cfg(feature = "generate")]
+pub mod generate;
