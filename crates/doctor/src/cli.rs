@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 
 use crate::finding::{Report, SCHEMA};
 use crate::machine::Machine;
-use crate::{guest, host, kernel, vm};
+use crate::{guest, host, kernel, running, vm};
 
 /// What the machine is examined as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -68,7 +68,7 @@ pub fn examine(machine: &Machine, role: Option<Role>) -> Result<Report, String> 
     if is_host {
         let daemon = host::ask(machine);
         findings.extend(host::examine(machine, &features, daemon.as_ref()));
-        vms = vm::find(machine);
+        vms = running::find(machine);
         findings.extend(vms.iter().flat_map(|vm| vm::examine(vm, daemon.as_ref())));
     }
     if is_guest {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use crate::vm::RunningVm;
+use crate::running::RunningVm;
 
 /// Raised when a field of the JSON form changes its meaning or goes away.
 pub(crate) const SCHEMA: u32 = 1;

@@ -10,11 +10,12 @@ mod host;
 mod kernel;
 mod machine;
 mod remedy;
+mod running;
 mod vm;
 mod vmm;
 
 pub use cli::{Role, examine};
 pub use finding::{Finding, Report, Status};
 pub use machine::Machine;
-pub use vm::{Backing, Ram, RunningVm};
+pub use running::{Backing, Ram, RunningVm};
 pub use vmm::Vmm;

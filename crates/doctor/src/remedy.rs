@@ -1,7 +1,7 @@
 //! The line that shares a VM's memory, in the words of each VMM. All of them need the VM to be started anew: what backs a
 //! running VM's memory cannot be changed.
 
-use crate::vm::{Backing, RunningVm};
+use crate::running::{Backing, RunningVm};
 use crate::vmm::Vmm;
 
 /// What to add for `mib` MiB of shared RAM; huge pages stay huge.
