@@ -9,11 +9,12 @@ use entrain_bpf::Features;
 use entrain_channel::page::feature;
 
 use crate::classes::Classes;
-use crate::daemon::{ObserveOnly, Options, run as run_daemon};
+use crate::daemon::{Options, run as run_daemon};
+use crate::mode::Observe;
 use crate::programs::Programs;
 use crate::schedule::{self, Perf, companion::Schedule};
 use crate::uclamp::Clamps;
-use crate::{cpus, metrics};
+use crate::{complexity, cpus, metrics};
 
 /// Where the lock and the status socket are.
 pub(crate) const RUN_DIR: &str = "/run/entrain";
@@ -80,14 +81,14 @@ fn tunable(text: &str) -> Result<(String, String), String> {
 }
 
 /// The verifier's work for all programs of the host.
-fn complexity(task: Complexity) -> anyhow::Result<String> {
+fn verifier_work(task: Complexity) -> anyhow::Result<String> {
     let features = Features::probe();
     entrain_bpf::quiet();
     let mut now = schedule::measure(&features)?;
     now.extend(Programs::load(&features, cpus::read(Path::new("/sys")).len() as u32, 0)?.complexity());
     Ok(match task {
-        Complexity::Compare => schedule::complexity::report(&now)?,
-        Complexity::Renew => schedule::complexity::renewed(now)?,
+        Complexity::Compare => complexity::report(&now)?,
+        Complexity::Renew => complexity::renewed(now)?,
     })
 }
 
@@ -98,7 +99,7 @@ pub fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(task) = args.complexity {
-        print!("{}", complexity(task)?);
+        print!("{}", verifier_work(task)?);
         return Ok(ExitCode::SUCCESS);
     }
     anyhow::ensure!(
@@ -117,7 +118,7 @@ pub fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
         Mode::Observe if args.uclamp => {
             run_daemon(&options, extra, |_| Ok(Box::new(Clamps::start(&options.run_dir)?)))?;
         }
-        Mode::Observe => run_daemon(&options, extra, |_| Ok(Box::new(ObserveOnly)))?,
+        Mode::Observe => run_daemon(&options, extra, |_| Ok(Box::new(Observe)))?,
         Mode::Schedule => run_daemon(&options, extra | feature::HOST_SCHED, |programs| {
             let (tune, perf, capacities) = (args.tune, args.perf, args.capacities);
             let schedule = schedule::Options { tune, perf, capacities, ..Default::default() };

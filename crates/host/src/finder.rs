@@ -1,6 +1,6 @@
 //! Which VMs this host runs, for whoever wants to know: the daemon, the recorder.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,10 +11,10 @@ use libbpf_rs::query::MapInfoIter;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Iter, Link, MapHandle};
 
-use crate::discover::group;
+use crate::discover::{FoundVm, group};
 use crate::interface::{Found, HOST_VCPUS, Vcpu, from_bytes};
+use crate::name::name;
 use crate::skeleton::discover;
-use crate::vm;
 
 /// The loaded discovery program; it runs only when it is asked.
 pub struct Finder {
@@ -56,8 +56,12 @@ impl Finder {
         Ok(Self { link })
     }
 
-    /// One pass over all open files of all processes.
-    pub(crate) fn records(&self) -> Result<Vec<Found>, Error> {
+    /// One pass over all open files of all processes: VMs by the address of the kernel's struct kvm.
+    pub(crate) fn vms(&self) -> Result<BTreeMap<u64, FoundVm>, Error> {
+        Ok(group(&self.records()?))
+    }
+
+    fn records(&self) -> Result<Vec<Found>, Error> {
         let mut iter = Iter::new(&self.link).map_err(Error::at(Step::Run, "discover"))?;
         let mut bytes = Vec::new();
         iter.read_to_end(&mut bytes).map_err(|e| Error::at(Step::Run, "discover")(libbpf_rs::Error::from(e)))?;
@@ -66,13 +70,13 @@ impl Finder {
 
     /// The VMs that have run, by pid.
     pub fn machines(&self) -> Result<Vec<Machine>, Error> {
-        let found = group(&self.records()?);
+        let found = self.vms()?;
         let mut machines: Vec<Machine> = found
             .into_iter()
             .filter(|(_, found)| !found.vcpus.is_empty())
             .map(|(kvm, found)| Machine {
                 kvm,
-                name: vm::name(Path::new("/proc"), found.tgid),
+                name: name(Path::new("/proc"), found.tgid),
                 pid: found.tgid,
                 vcpus: found
                     .vcpus

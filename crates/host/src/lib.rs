@@ -5,20 +5,29 @@
 //! all that happens at a context switch to `bpf/observe.bpf.c`. `status` is what others can ask it.
 
 mod cgroup;
+mod channel;
 pub mod classes;
 pub mod cli;
+mod clock;
+pub mod complexity;
 mod cpus;
 pub mod daemon;
 mod discover;
 mod entitlement;
+pub mod error;
 mod figures;
 pub mod finder;
 mod fleet;
 mod interface;
 mod memory;
 mod metrics;
+mod mode;
+mod name;
 mod pair;
+mod pcpus;
+mod pidfd;
 mod privilege;
+mod program_info;
 mod programs;
 mod register;
 mod scan;
@@ -33,5 +42,6 @@ pub mod untrusted;
 mod vm;
 mod waits;
 
+pub use channel::Channel;
 pub use cpus::parse_list as parse_cpus;
-pub use vm::{Channel, name as vm_name};
+pub use name::name as vm_name;

@@ -1,7 +1,7 @@
 //! One vCPU's pairing: verify the page, pin it, accept the offer; and let go again.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use entrain_channel::page::{HeaderValues, MAX_VCPUS, PAGE_SIZE, Page, PreemptLayout};
 use entrain_channel::protocol::Snapshot;
@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use crate::interface::{LINK_PAIR, LINK_RELEASE, Pairing};
 use crate::memory::{Mapped, ProcessMemory, Slots};
+use crate::pidfd;
 use crate::programs::{Programs, grace_period};
 
 /// Why a vCPU could not be paired. Nothing of the guest's has been changed.
@@ -132,7 +133,7 @@ impl Paired {
             fast: [page.seed.raw(); 8],
             ..Pairing::default()
         };
-        let pidfd = pidfd_of_thread(tid).map_err(|_| PairError::Ended)?;
+        let pidfd = pidfd::of_thread(tid).map_err(|_| PairError::Ended)?;
         programs.detach_pairing(pidfd.as_raw_fd());
         programs
             .attach_pairing(pidfd.as_raw_fd(), &value)
@@ -196,35 +197,4 @@ pub(crate) fn layout_number(page: &ValidatedHeader) -> u32 {
         Some(Preempt::Task { new_bits: true, .. }) => PreemptLayout::Task64,
     };
     layout as u32
-}
-
-/// A file descriptor of one thread, which need not lead its process.
-fn pidfd_of_thread(tid: i32) -> io::Result<OwnedFd> {
-    /// `PIDFD_THREAD` of linux/pidfd.h.
-    const PIDFD_THREAD: libc::c_uint = libc::O_EXCL as libc::c_uint;
-    // SAFETY: pidfd_open touches no memory.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, tid, PIDFD_THREAD) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just given this descriptor to us.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_thread_has_a_descriptor_of_its_own() {
-        let tid = std::thread::spawn(|| {
-            // SAFETY: gettid touches no memory.
-            let tid = unsafe { libc::gettid() };
-            pidfd_of_thread(tid).map(|_| tid).unwrap()
-        })
-        .join()
-        .unwrap();
-        assert!(tid > 0);
-        assert!(pidfd_of_thread(i32::MAX).is_err());
-    }
 }

@@ -8,17 +8,16 @@ use entrain_bpf::{ArrayView, Error, Features, Step};
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, OpenObject, ProgramInput, ProgramMut};
 
-use crate::figures::{self, ProgramStatus};
-use crate::finder::Finder;
+use crate::complexity::{self, Complexity};
+use crate::figures::ProgramStatus;
 use crate::interface::{HOST_VCPUS, HOST_VMS, LinkArgs, Pcpu, TickArgs, TrackArgs, Vcpu, Vm, Wait, WaitKey};
 use crate::interface::{LINK_CLOSE, Mirror, Pairing, SelftestArgs, bytes_of, bytes_of_mut, from_bytes};
+use crate::program_info;
 use crate::skeleton::observe;
 
-/// Everything that is loaded into the kernel. Nothing is pinned in a file system: when the process ends, in whatever
+/// Everything of `bpf/observe.bpf.c` that is loaded into the kernel. Nothing is pinned in a file system: when the process ends, in whatever
 /// way, the kernel detaches the programs and frees the maps, and with them every pin of guest memory.
 pub(crate) struct Programs {
-    /// Which VMs there are.
-    pub(crate) finder: Finder,
     observe: observe::ObserveSkel<'static>,
     links: Vec<Link>,
     has_levels: bool,
@@ -38,11 +37,9 @@ fn storage() -> &'static mut MaybeUninit<OpenObject> {
 }
 
 impl Programs {
-    /// Loads everything and attaches nothing but the discovery. `pcpus` is the number of possible pCPUs, `extra` the
+    /// Loads everything and attaches nothing. `pcpus` is the number of possible pCPUs, `extra` the
     /// features that the page announces beside those of observing.
     pub(crate) fn load(features: &Features, pcpus: u32, extra: u64) -> Result<Self, Error> {
-        let finder = Finder::load()?;
-
         let mut open =
             observe::ObserveSkelBuilder::default().open(storage()).map_err(Error::at(Step::Open, "observe"))?;
         open.progs.observe_hypercall.set_autoload(features.kvm_hypercall);
@@ -67,7 +64,7 @@ impl Programs {
             )
         };
         let (has_levels, has_wfx) = (features.freq_scale, features.kvm_wfx);
-        Ok(Self { finder, observe, links: Vec::new(), has_levels, has_wfx, vcpus, vms, pcpus })
+        Ok(Self { observe, links: Vec::new(), has_levels, has_wfx, vcpus, vms, pcpus })
     }
 
     /// The maps of bpf/channel.h, for the scheduler's programs to share. One that can't be copied is left out: the
@@ -135,8 +132,8 @@ impl Programs {
     }
 
     /// The verifier's work for the observing programs.
-    pub(crate) fn complexity(&self) -> Vec<crate::schedule::Complexity> {
-        crate::schedule::complexity(self.observe.object())
+    pub(crate) fn complexity(&self) -> Vec<Complexity> {
+        complexity::of(self.observe.object())
     }
 
     /// Whether to keep who ran while vCPUs waited.
@@ -159,7 +156,7 @@ impl Programs {
 
     /// The kernel's figures of the programs.
     pub(crate) fn figures(&self) -> Vec<ProgramStatus> {
-        figures::programs(self.observe.object())
+        program_info::programs(self.observe.object())
     }
 
     /// Watches the thread of entry `index`, which is filled. False: the thread has ended meanwhile.

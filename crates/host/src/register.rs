@@ -4,10 +4,11 @@ use entrain_channel::page::PAGE_SIZE;
 use entrain_channel::validate::{Refusal, ValidatedHeader, validate_directory, validate_sibling};
 use tracing::{debug, info, warn};
 
+use crate::channel::Channel;
 use crate::memory::{ProcessMemory, Slots};
 use crate::pair::{PairError, Paired, Verified, layout_number, verify};
 use crate::programs::Programs;
-use crate::vm::{Channel, Registration, Vm};
+use crate::vm::{Registration, Vm};
 
 /// Looks at a page that may be the first of a registration, and pairs with all of them if it is.
 pub(crate) fn consider(programs: &Programs, vm: &mut Vm, memory: &ProcessMemory, gpa: u64) {

@@ -5,6 +5,10 @@ pub(crate) mod discover {
     include!(concat!(env!("OUT_DIR"), "/discover.skel.rs"));
 }
 
+pub(crate) mod sched {
+    include!(concat!(env!("OUT_DIR"), "/sched.skel.rs"));
+}
+
 pub(crate) mod observe {
     include!(concat!(env!("OUT_DIR"), "/observe.skel.rs"));
 }

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use entrain_channel::word::Vcpu as State;
 
-use crate::figures::{Account, Figures};
+use crate::clock::monotonic_ns;
 use crate::fleet::Fleet;
 use crate::interface;
+use crate::mode::Figures;
+use crate::schedule::account::Account;
 use crate::status::{PcpuStatus, SCHEMA, Status, VcpuStatus, VmStatus, Work};
 
 /// Figures as they are now; times in a state that still lasts are counted up to now.
@@ -111,10 +113,4 @@ fn vcpu(id: u32, paired: bool, steal_ns: u64, entry: &interface::Vcpu, now_ns: u
 fn steal_ns(proc: &Path, tid: i32) -> u64 {
     let text = fs::read_to_string(proc.join(format!("{tid}/schedstat"))).unwrap_or_default();
     text.split_ascii_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0)
-}
-
-/// CLOCK_MONOTONIC, the clock of BPF's times.
-fn monotonic_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

@@ -5,16 +5,14 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded};
 use serde::{Deserialize, Serialize};
 
+use crate::channel::Channel;
 use crate::figures::{LevelStatus, ProgramStatus, ScheduleStatus};
 use crate::privilege;
-use crate::vm::Channel;
 
 /// Raised when a field changes its meaning or goes away; new fields do not raise it.
 pub const SCHEMA: u32 = 1;
@@ -228,33 +226,35 @@ pub struct Work {
     pub dropped_events: u64,
 }
 
+/// What a client wants of the main loop.
+#[derive(Debug)]
+pub(crate) struct Question {
+    /// Also who runs while vCPUs wait.
+    pub(crate) waits: bool,
+    /// Takes the answer.
+    pub(crate) reply: Sender<Answer>,
+}
+
 /// Asks the main loop.
 pub(crate) struct Asker {
-    requests: Sender<Sender<Answer>>,
-    wake: UnixStream,
-    waits: Arc<AtomicBool>,
+    put: Box<dyn Fn(Question) -> bool + Send + Sync>,
 }
 
 impl Asker {
-    /// `requests` takes a sender for each answer, after which `wake` is written to.
-    pub(crate) fn new(requests: Sender<Sender<Answer>>, wake: UnixStream) -> Self {
-        Self { requests, wake, waits: Arc::default() }
+    /// `put` brings a question before the main loop; false: nobody is there any more.
+    pub(crate) fn new(put: impl Fn(Question) -> bool + Send + Sync + 'static) -> Self {
+        Self { put: Box::new(put) }
     }
 
-    /// Set when a client wants to know who runs while vCPUs wait.
-    pub(crate) fn waits(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.waits)
-    }
-
-    fn ask(&self) -> Option<Answer> {
-        let (sender, receiver) = bounded(1);
-        let asked = self.requests.send(sender).is_ok() && (&self.wake).write_all(&[1]).is_ok();
-        asked.then(|| receiver.recv_timeout(PATIENCE).ok()).flatten()
+    fn ask(&self, waits: bool) -> Option<Answer> {
+        let (reply, answer) = bounded(1);
+        let asked = (self.put)(Question { waits, reply });
+        asked.then(|| answer.recv_timeout(PATIENCE).ok()).flatten()
     }
 
     /// The status, unless the daemon is ending or busy.
     pub(crate) fn status(&self) -> Option<Box<Status>> {
-        match self.ask()? {
+        match self.ask(false)? {
             Answer::Status(status) => Some(status),
             Answer::Error { .. } => None,
         }
@@ -290,10 +290,9 @@ fn answer(client: UnixStream, asker: &Asker) -> io::Result<()> {
     let mut line = String::new();
     BufReader::new(&client).take(4096).read_line(&mut line)?;
     let reply = match serde_json::from_str(&line) {
-        Ok(Request::Status { waits }) => {
-            asker.waits.fetch_or(waits, Ordering::Relaxed);
-            asker.ask().unwrap_or_else(|| Answer::Error { error: "the daemon is ending or busy; ask again".into() })
-        }
+        Ok(Request::Status { waits }) => asker
+            .ask(waits)
+            .unwrap_or_else(|| Answer::Error { error: "the daemon is ending or busy; ask again".into() }),
         Err(error) => Answer::Error { error: format!("not a request: {error}; try {{\"request\":\"status\"}}") },
     };
     let mut text = serde_json::to_vec(&reply).map_err(io::Error::other)?;
@@ -347,12 +346,11 @@ pub(crate) mod tests {
     fn answers_requests_and_says_what_is_wrong_with_others() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("host.sock");
-        let (sender, receiver) = bounded::<Sender<Answer>>(1);
-        let (wake, _keep) = UnixStream::pair().unwrap();
-        serve(&path, Asker::new(sender, wake)).unwrap();
+        let (sender, receiver) = bounded::<Question>(1);
+        serve(&path, Asker::new(move |question| sender.send(question).is_ok())).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let main_loop = std::thread::spawn(move || {
-            receiver.recv().unwrap().send(Answer::Status(Box::new(empty()))).unwrap();
+            receiver.recv().unwrap().reply.send(Answer::Status(Box::new(empty()))).unwrap();
         });
         assert_eq!(ask(&path).unwrap().now_ns, 5);
         main_loop.join().unwrap();

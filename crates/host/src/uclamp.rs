@@ -8,9 +8,12 @@
 //! Clamps belong to threads, not to this process, so they would outlive it. They are put back when it ends; what was
 //! there before stands in a file, too, so that the next start puts back what a `kill -9` left.
 
+mod attr;
+pub mod error;
+mod record;
+
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -19,14 +22,12 @@ use entrain_policy::perf::{Level, PerfIn, claim, wanted};
 use rustix::thread::CapabilitySet;
 use tracing::{debug, info, warn};
 
-use crate::daemon::{Companion, HostError};
-use crate::figures::Figures;
+use crate::error::HostError;
 use crate::fleet::Fleet;
+use crate::mode::{Figures, Mode};
 use attr::{Attr, get, set};
+use error::UclampError;
 use record::Record;
-
-mod attr;
-mod record;
 
 /// Between two looks while vCPUs run: about a timer tick.
 const PERIOD: Duration = Duration::from_millis(4);
@@ -36,20 +37,6 @@ const CALM: Duration = Duration::from_millis(20);
 const EXPIRY: Duration = Duration::from_secs(2);
 /// SCHED_OTHER, SCHED_BATCH, SCHED_IDLE and SCHED_EXT: the policies whose level follows utilisation.
 const POLICIES: [u32; 4] = [0, 3, 5, 7];
-
-/// Why there are no clamps.
-#[derive(Debug, thiserror::Error)]
-pub enum UclampError {
-    /// Not built in.
-    #[error(
-        "this kernel has no utilisation clamps (CONFIG_UCLAMP_TASK): leave --uclamp away, or use --mode schedule, which \
-         needs none"
-    )]
-    Missing,
-    /// Anything else.
-    #[error("cannot try utilisation clamps on this process: {0}")]
-    Try(io::Error),
-}
 
 /// One vCPU thread.
 #[derive(Debug)]
@@ -206,8 +193,8 @@ fn put_back(tid: i32, before: &Attr, ours: Option<u32>) -> bool {
     }
 }
 
-impl Companion for Clamps {
-    fn mode(&self) -> &'static str {
+impl Mode for Clamps {
+    fn name(&self) -> &'static str {
         "observe"
     }
 
@@ -221,7 +208,7 @@ impl Companion for Clamps {
         CapabilitySet::SYS_NICE
     }
 
-    fn tick(&mut self) -> Result<(), HostError> {
+    fn watch(&mut self) -> Result<(), HostError> {
         Ok(())
     }
 

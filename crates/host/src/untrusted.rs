@@ -13,7 +13,7 @@ use crate::memory::{MemorySlot, ProcessMemory, Slots, parse_maps};
 use crate::pair::{Verified, check};
 use crate::scan::Scan;
 use crate::status::{Answer, Request, Status};
-use crate::{cgroup, metrics, register, top, vm};
+use crate::{cgroup, metrics, name, register, top};
 
 /// A memory slot as KVM tells it: first guest-physical address, bytes, the VMM's address, KVM's flags.
 pub type RawSlot = (u64, u64, u64, u32);
@@ -112,7 +112,7 @@ pub fn status(request: &str, before: &str, now: &str) {
 
 /// A VMM's `comm`, `cmdline`, `cgroup` and `maps`: its user chooses names of files, of itself and of its VM.
 pub fn process(comm: &str, line: &[u8], cgroup_file: &str, maps: &str) {
-    if let Some(name) = vm::chosen_name(comm, line) {
+    if let Some(name) = name::chosen_name(comm, line) {
         assert!(!name.is_empty() && name.chars().count() <= 40 && !name.contains(char::is_control), "{name:?}");
     }
     if let Some(path) = cgroup::path_in(cgroup_file) {

@@ -1,8 +1,6 @@
 //! Who runs while vCPUs wait: kept only while somebody asks.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::fleet::Fleet;
@@ -15,26 +13,23 @@ const KEPT: Duration = Duration::from_secs(5);
 const PER_VCPU: usize = 24;
 
 /// Whether it is kept, and until when.
+#[derive(Debug, Default)]
 pub(crate) struct Waits {
-    /// Set by the socket's thread.
-    wanted: Arc<AtomicBool>,
     until: Option<Instant>,
 }
 
 impl Waits {
-    pub(crate) fn new(wanted: Arc<AtomicBool>) -> Self {
-        Self { wanted, until: None }
+    /// Somebody asks: begins the keeping, or goes on.
+    pub(crate) fn ask(&mut self, programs: &mut Programs) {
+        if self.until.replace(Instant::now() + KEPT).is_none() {
+            programs.watch_waits(true);
+        }
     }
 
-    /// Begins or ends the keeping.
-    pub(crate) fn update(&mut self, programs: &mut Programs) {
-        let before = self.until.is_some();
-        if self.wanted.swap(false, Ordering::Relaxed) {
-            self.until = Some(Instant::now() + KEPT);
-        }
-        self.until = self.until.filter(|until| *until > Instant::now());
-        if before != self.until.is_some() {
-            programs.watch_waits(!before);
+    /// Ends the keeping when nobody has asked for long.
+    pub(crate) fn expire(&mut self, programs: &mut Programs) {
+        if self.until.take_if(|until| *until <= Instant::now()).is_some() {
+            programs.watch_waits(false);
         }
     }
 

@@ -119,7 +119,7 @@ fn respond(request: &Request<Incoming>, asker: &Asker) -> Response<Full<Bytes>> 
         .get_all(ACCEPT)
         .iter()
         .any(|accept| accept.to_str().is_ok_and(|accept| accept.contains("application/openmetrics-text")));
-    let (kind, body) = match text::openmetrics(&status, crate::figures::counted()) {
+    let (kind, body) = match text::openmetrics(&status, crate::program_info::counted()) {
         Err(error) => return plain(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error}\n")),
         Ok(body) if open => ("application/openmetrics-text; version=1.0.0; charset=utf-8", body),
         Ok(body) => ("text/plain; version=0.0.4; charset=utf-8", text::classic(&body)),
@@ -139,12 +139,11 @@ fn plain(status: StatusCode, text: &str) -> Response<Full<Bytes>> {
 mod tests {
     use std::io::{Read, Write};
     use std::net::TcpStream;
-    use std::os::unix::net::UnixStream;
 
-    use crossbeam_channel::{Sender, bounded};
+    use crossbeam_channel::bounded;
 
     use super::*;
-    use crate::status::Answer;
+    use crate::status::{Answer, Question};
 
     fn ask(address: SocketAddr, request: &str) -> String {
         let mut client = TcpStream::connect(address).expect("listens");
@@ -166,13 +165,13 @@ mod tests {
 
     #[test]
     fn scrapes_get_the_status_and_nothing_else_is_served() {
-        let (requests, receiver) = bounded::<Sender<Answer>>(1);
-        let (wake, _keep) = UnixStream::pair().expect("a pair");
-        let address = serve("127.0.0.1:0".parse().expect("fits"), Asker::new(requests, wake)).expect("free port");
+        let (requests, receiver) = bounded::<Question>(1);
+        let asker = Asker::new(move |question| requests.send(question).is_ok());
+        let address = serve("127.0.0.1:0".parse().expect("fits"), asker).expect("free port");
         let main_loop = std::thread::spawn(move || {
             for _ in 0..2 {
                 let status = crate::status::tests::empty();
-                receiver.recv().expect("asked").send(Answer::Status(Box::new(status))).expect("waits");
+                receiver.recv().expect("asked").reply.send(Answer::Status(Box::new(status))).expect("waits");
             }
         });
         let classic = ask(address, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");

@@ -369,9 +369,9 @@ pub(super) fn classic(openmetrics: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::channel::Channel;
     use crate::figures::ProgramStatus;
     use crate::status::{VmStatus, tests::empty};
-    use crate::vm::Channel;
 
     fn vcpu(id: u32) -> VcpuStatus {
         VcpuStatus {

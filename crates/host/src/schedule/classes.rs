@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn the_mirror_has_the_size_of_the_original_and_says_what_the_class_says() {
-        assert_eq!(size_of::<SchedClass>(), size_of::<crate::schedule::bpf::types::sched_class>());
+        assert_eq!(size_of::<SchedClass>(), size_of::<crate::skeleton::sched::types::sched_class>());
         let off = Schedule { extensions: Some(false), latency: Some(7), ..Schedule::default() };
         let class = SchedClass::from(off);
         assert_eq!(class, SchedClass { event: 0, burst: DEFAULT, rate_ppm: DEFAULT, latency: 7 });

@@ -5,12 +5,13 @@ use std::time::Duration;
 use tracing::{info, warn};
 
 use super::{Options, ScheduleError, Scheduler};
-use crate::daemon::{Companion, HostError};
-use crate::figures::{self, Figures};
+use crate::error::HostError;
 use crate::fleet::Fleet;
+use crate::mode::{Figures, Mode};
+use crate::program_info;
 use crate::programs::Programs;
 
-/// Ticks of the daemon (100 ms) between two lines in the log.
+/// Heartbeats of the daemon (100 ms) between two lines in the log.
 const LOG_EVERY: u32 = 600;
 
 /// Between two times that guests are told their pCPUs' levels. Theirs is a mean with a half-life of 32 ms; and each time
@@ -34,8 +35,8 @@ impl Schedule {
     }
 }
 
-impl Companion for Schedule {
-    fn mode(&self) -> &'static str {
+impl Mode for Schedule {
+    fn name(&self) -> &'static str {
         "schedule"
     }
 
@@ -48,7 +49,7 @@ impl Companion for Schedule {
         Figures {
             schedule: Some(self.scheduler.total().into()),
             accounts: vcpus.filter_map(|vcpu| Some((vcpu.tid, self.scheduler.account(vcpu.tid)?))).collect(),
-            programs: figures::programs(self.scheduler.object()),
+            programs: program_info::programs(self.scheduler.object()),
             levels: self.scheduler.levels(),
             ..Figures::default()
         }
@@ -66,7 +67,7 @@ impl Companion for Schedule {
         Ok(self.scheduler.set_classes(vms)?)
     }
 
-    fn tick(&mut self) -> Result<(), HostError> {
+    fn watch(&mut self) -> Result<(), HostError> {
         if let Some(ended) = self.scheduler.ended() {
             warn!("the scheduler ended; the kernel's own has taken over: {}", ended.why);
             return Err(ScheduleError::Ended(ended).into());

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::ScheduleError;
+use super::error::ScheduleError;
 
 /// Refuses where the kernel has no sched_ext or another scheduler is loaded. `sys` is `/sys` or a test's folder.
 pub(super) fn check_free(sys: &Path) -> Result<(), ScheduleError> {

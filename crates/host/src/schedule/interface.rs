@@ -109,8 +109,8 @@ mod tests {
 
     #[test]
     fn the_mirror_has_the_size_of_the_original() {
-        assert_eq!(size_of::<Stats>(), size_of::<crate::schedule::bpf::types::sched_stats>());
-        assert_eq!(size_of::<Public>(), size_of::<crate::schedule::bpf::types::sched_public>());
+        assert_eq!(size_of::<Stats>(), size_of::<crate::skeleton::sched::types::sched_stats>());
+        assert_eq!(size_of::<Public>(), size_of::<crate::skeleton::sched::types::sched_public>());
     }
 
     #[test]

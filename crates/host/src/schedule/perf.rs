@@ -6,22 +6,11 @@ use std::path::Path;
 use libbpf_rs::{MapCore, MapFlags};
 use tracing::info;
 
-use super::bpf::types;
-use super::{Options, Topology};
+use super::options::{Options, Perf};
+use super::topology::Topology;
 use crate::cpus;
 use crate::figures::LevelStatus;
-
-/// Whether CPUs are asked for performance levels.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Perf {
-    /// Where somebody listens (cpufreq with governor schedutil), or where CPUs differ in capacity
-    #[default]
-    Auto,
-    /// Always
-    On,
-    /// Never
-    Off,
-}
+use crate::skeleton::sched::types;
 
 /// `SCX_OPS_ENQ_LAST`.
 pub(super) const OPS_ENQ_LAST: u64 = 1 << 1;

@@ -1,7 +1,7 @@
 //! The scheduler's tunables by name. Defaults and trade-offs stand in `bpf/sched_state.h`, beside their use.
 
-use super::ScheduleError;
-use super::bpf::types;
+use super::error::ScheduleError;
+use crate::skeleton::sched::types;
 
 macro_rules! tunables {
     ($($name:ident: $kind:tt),* $(,)?) => {

@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::program_info;
+
 /// By architecture, since what the kernel's types resolve to decides which branches are left to verify.
-const BASELINE: &str = include_str!("../../complexity.json");
+const BASELINE: &str = include_str!("../complexity.json");
 
 /// Instructions that the verifier went through for one program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +19,15 @@ pub struct Complexity {
     pub program: String,
     /// Instructions processed.
     pub instructions: u32,
+}
+
+/// How many instructions the verifier processed for each loaded program of an object.
+pub(crate) fn of(object: &libbpf_rs::Object) -> Vec<Complexity> {
+    let one = |(program, info): (String, libbpf_sys::bpf_prog_info)| Complexity {
+        program,
+        instructions: info.verified_insns,
+    };
+    program_info::infos(object).map(one).collect()
 }
 
 /// What may be added to a program without a new baseline: a fifth, and the same again of a small one.

@@ -1,0 +1,90 @@
+//! `entrain host`: the daemon's life from its start to its end.
+
+mod events;
+mod heartbeat;
+mod instance;
+mod main_loop;
+mod timers;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use entrain_bpf::Features;
+use sd_notify::NotifyState;
+use tracing::info;
+
+use crate::classes::Classes;
+use crate::error::{HostError, system};
+use crate::finder::Finder;
+use crate::fleet::Fleet;
+use crate::mode::Mode;
+use crate::pcpus::Pcpus;
+use crate::programs::Programs;
+use crate::status::{Asker, serve};
+use crate::{cpus, metrics, privilege, uclamp};
+use events::{Events, Signals};
+use instance::{lock, tell_service_manager};
+use main_loop::MainLoop;
+
+/// How the daemon is to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// For the lock and the status socket.
+    pub run_dir: PathBuf,
+    /// Take part in the self-test of the channel.
+    pub selftest: bool,
+    /// Where to serve metrics.
+    pub metrics: Option<SocketAddr>,
+    /// The file of classes.
+    pub config: Option<PathBuf>,
+    /// Capacity of each pCPU (0..=1024) instead of the kernel's, for emulated ones; empty = the kernel's.
+    pub capacities: Vec<u32>,
+}
+
+/// Runs until a signal ends it. `mode` is made once the programs are loaded.
+pub(crate) fn run(
+    options: &Options,
+    extra_features: u64,
+    mode: impl FnOnce(&Programs) -> Result<Box<dyn Mode>, HostError>,
+) -> Result<(), HostError> {
+    let features = Features::probe();
+    let missing = features.missing_for_observe();
+    if !missing.is_empty() {
+        return Err(HostError::Missing(missing));
+    }
+    let classes = options.config.as_deref().map(Classes::load).transpose()?;
+    let _lock = lock(&options.run_dir)?;
+    uclamp::clean_up(&options.run_dir);
+    entrain_bpf::quiet();
+
+    let signals = Signals::catch()?;
+    let cpus = cpus::read(Path::new("/sys")).len();
+    let finder = Finder::load()?;
+    let mut programs = Programs::load(&features, cpus as u32, extra_features)?;
+    let events = Events::new(signals, programs.events()?)?;
+    let mode = mode(&programs)?;
+    let asker = || events.questions().map(Asker::new);
+    if let Some(address) = options.metrics {
+        metrics::serve(address, asker()?).map_err(system("cannot serve metrics there"))?;
+    }
+    let socket = options.run_dir.join("host.sock");
+    serve(&socket, asker()?).map_err(|source| HostError::File { path: socket.clone(), source })?;
+
+    let pcpus = Pcpus { counted: features.freq_scale, capacities: options.capacities.clone() };
+    pcpus.tell(&programs);
+    programs.attach(&features)?;
+    // All is loaded and attached: from here on file descriptors are enough.
+    let left = privilege::drop_after_loading(mode.needs()).map_err(system("cannot give up capabilities"))?;
+    info!("kept of all capabilities: {left:?}");
+    let fleet = Fleet::new(programs, PathBuf::from("/proc"), mode.fair_to_groups());
+    let mut main_loop = MainLoop::new(fleet, finder, mode, events, pcpus, classes, options.selftest);
+    info!("observing {cpus} pCPUs; status in {}", socket.display());
+    tell_service_manager(NotifyState::Ready);
+    let result = main_loop.run();
+    tell_service_manager(NotifyState::Stopping);
+    let told = main_loop.end()?;
+    let _ = fs::remove_file(&socket);
+    info!("ended; gave {told} pages back to their guests");
+    result
+}

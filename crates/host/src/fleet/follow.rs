@@ -1,0 +1,173 @@
+//! The table of VMs follows what discovery finds.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use entrain_bpf::Error;
+use tracing::{debug, info, warn};
+
+use super::Fleet;
+use super::let_go::take_pairings;
+use crate::channel::Channel;
+use crate::discover::FoundVm;
+use crate::entitlement::Group;
+use crate::interface::{self, HOST_VCPUS, HOST_VMS};
+use crate::memory::{MemorySlot, Slots};
+use crate::name::name;
+use crate::pair;
+use crate::programs::Programs;
+use crate::vm::{Vcpu, Vm};
+
+impl Fleet {
+    /// Follows the changes since the last look; `found` is all that is there now, by the address of the kernel's struct kvm.
+    pub(crate) fn follow(&mut self, mut found: BTreeMap<u64, FoundVm>) -> Result<(), Error> {
+        let gone: Vec<u64> = self
+            .vms
+            .iter()
+            .filter(|(kvm, vm)| found.get(kvm).is_none_or(|f| f.tgid != vm.found.tgid))
+            .map(|(k, _)| *k)
+            .collect();
+        for kvm in gone {
+            self.remove_vm(kvm)?;
+        }
+        // A VM without vCPUs that ran is still being made.
+        found.retain(|_, vm| !vm.vcpus.is_empty());
+        for (kvm, now) in found {
+            self.update_vm(kvm, now)?;
+        }
+        for vm in self.vms.values_mut() {
+            vm.group = Group::of(&self.proc, Path::new("/sys/fs/cgroup"), vm.found.tgid);
+        }
+        Ok(())
+    }
+
+    fn remove_vm(&mut self, kvm: u64) -> Result<(), Error> {
+        let Some(mut vm) = self.vms.remove(&kvm) else { return Ok(()) };
+        info!("{} (pid {}) has ended", vm.name, vm.found.tgid);
+        for vcpu in std::mem::take(&mut vm.vcpus).into_values() {
+            self.programs.untrack(vcpu.index)?;
+            self.vcpu_numbers.give_back(vcpu.index);
+        }
+        self.vm_numbers.give_back(vm.number);
+        Ok(())
+    }
+
+    fn update_vm(&mut self, kvm: u64, now: FoundVm) -> Result<(), Error> {
+        if !self.vms.contains_key(&kvm) && !self.add_vm(kvm, &now) {
+            return Ok(());
+        }
+        let vm = self.vms.get_mut(&kvm).expect("added above");
+        if vm.found.slots != now.slots {
+            follow_memory(&self.programs, vm, &now.slots)?;
+        }
+        vm.found = now;
+        self.follow_vcpus(kvm)
+    }
+
+    /// False: there is no room for another.
+    fn add_vm(&mut self, kvm: u64, now: &FoundVm) -> bool {
+        let Some(number) = self.vm_numbers.take() else {
+            self.say_full("VMs", HOST_VMS);
+            return false;
+        };
+        let vm = Vm::new(number, name(&self.proc, now.tgid), FoundVm { tgid: now.tgid, ..FoundVm::default() });
+        info!("found {} (pid {}): {} vCPUs", vm.name, now.tgid, now.vcpus.len());
+        self.vms.insert(kvm, vm);
+        true
+    }
+
+    /// Stops watching the vCPUs that have left their threads, and watches those that are new.
+    fn follow_vcpus(&mut self, kvm: u64) -> Result<(), Error> {
+        let vm = self.vms.get_mut(&kvm).expect("the caller's");
+        let changed: Vec<u32> = vm
+            .vcpus
+            .iter()
+            .filter(|(id, vcpu)| {
+                vm.found.vcpus.get(id).is_none_or(|f| f.tid != vcpu.tid || f.kvm_vcpu != vcpu.kvm_vcpu)
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        let mut others = !changed.is_empty();
+        for id in changed {
+            let vcpu = vm.vcpus.remove(&id).expect("listed above");
+            debug!("{}: vCPU {id} has left its thread {}", vm.name, vcpu.tid);
+            pair::release(&self.programs, vcpu.paired.into_iter().map(|paired| (vcpu.index, paired)).collect())?;
+            self.programs.untrack(vcpu.index)?;
+            self.vcpu_numbers.give_back(vcpu.index);
+        }
+        let mut full = false;
+        for (id, found) in &vm.found.vcpus {
+            if vm.vcpus.contains_key(id) {
+                continue;
+            }
+            let Some(index) = self.vcpu_numbers.take() else {
+                full = true;
+                continue;
+            };
+            let entry = interface::Vcpu {
+                vm: vm.number,
+                tid: found.tid,
+                tgid: vm.found.tgid,
+                kvm_vcpu: found.kvm_vcpu,
+                ..Default::default()
+            };
+            self.programs.vcpus.set(index as usize, entry);
+            if self.programs.track(index, found.tid)? {
+                vm.vcpus.insert(*id, Vcpu { index, tid: found.tid, kvm_vcpu: found.kvm_vcpu, paired: None });
+                others = true;
+            } else {
+                self.vcpu_numbers.give_back(index);
+            }
+        }
+        // A vCPU that was plugged in is looked for among the pages that are known.
+        if others && vm.channel == Channel::Paired {
+            vm.channel = Channel::Partial;
+        }
+        if full {
+            self.say_full("vCPUs", HOST_VCPUS);
+        }
+        Ok(())
+    }
+
+    fn say_full(&mut self, what: &str, most: usize) {
+        if !std::mem::replace(&mut self.full, true) {
+            warn!("this host has more {what} than the {most} that Entrain can hold: the others are left alone");
+        }
+    }
+}
+
+/// A VM's memory has been laid out anew, or is being copied: its pairings end where they stood on what is no longer there.
+fn follow_memory(programs: &Programs, vm: &mut Vm, now: &Slots) -> Result<(), Error> {
+    // The biggest slot is RAM; a display's memory is logged all the time.
+    let migrates = now.iter().next().is_some_and(MemorySlot::logs_writes);
+    let mut pages = vm.registration.iter().flat_map(|registration| &registration.pages);
+    let moved = pages.any(|&gpa| vm.found.slots.hva(gpa, 4096) != now.hva(gpa, 4096));
+    let why = match (migrates, moved) {
+        (true, _) => Some("its memory is being copied (live migration)"),
+        (false, true) => Some("its memory has been laid out anew"),
+        _ => None,
+    };
+    if let Some(why) = why {
+        let held = take_pairings(vm);
+        if !held.is_empty() {
+            info!("{}: {why}; let go of its pages", vm.name);
+        }
+        pair::release(programs, held)?;
+        // What was paired is not any more; searched anew.
+        vm.start_over(Channel::Silent);
+    }
+    if migrates {
+        vm.channel = Channel::Migrating;
+    } else if vm.channel == Channel::Migrating {
+        vm.channel = Channel::Silent;
+    }
+    let mut entry = programs.vms.get(vm.number as usize);
+    entry.slots = Default::default();
+    entry.nr_slots = 0;
+    for (into, slot) in entry.slots.iter_mut().zip(now.iter()) {
+        *into = interface::Slot { gpa: slot.gpa, size: slot.size, hva: slot.hva };
+        entry.nr_slots += 1;
+    }
+    programs.vms.set(vm.number as usize, entry);
+    Ok(())
+}

@@ -1,0 +1,103 @@
+//! The end of pairings: asked for by the guest, lost with it, or because the host leaves.
+
+use std::time::{Duration, Instant};
+
+use entrain_bpf::Error;
+use tracing::info;
+
+use super::Fleet;
+use crate::channel::Channel;
+use crate::interface::{GONE_HEADER, GONE_LINK, GONE_WORD};
+use crate::pair::{self, Paired};
+use crate::programs::Programs;
+use crate::vm::Vm;
+
+/// A guest whose agent has been silent for this long while its vCPUs ran has lost it: reset, panic or kill -9.
+const SILENCE: Duration = Duration::from_secs(10);
+
+impl Fleet {
+    /// Lets go of pages that guests asked for or that are theirs again; `gone`: the heartbeat has found some.
+    pub(crate) fn let_go(&mut self, gone: bool) -> Result<(), Error> {
+        for vm in self.vms.values_mut() {
+            if gone {
+                drop_gone(&self.programs, vm)?;
+            }
+            if is_silent(&self.programs, vm) {
+                info!("{}: its agent has been silent for {} s; let go of its pages", vm.name, SILENCE.as_secs());
+                pair::release(&self.programs, take_pairings(vm))?;
+                vm.start_over(Channel::Silent);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives every page back, for the end of the daemon. Returns how many guests' pages were told.
+    pub(crate) fn release_all(&mut self) -> Result<usize, Error> {
+        let pages = self.vms.values_mut().flat_map(take_pairings).collect();
+        pair::release(&self.programs, pages)
+    }
+}
+
+/// Takes all pairings out of a VM.
+pub(super) fn take_pairings(vm: &mut Vm) -> Vec<(u32, Paired)> {
+    vm.vcpus.values_mut().filter_map(|vcpu| Some((vcpu.index, vcpu.paired.take()?))).collect()
+}
+
+/// Lets go of the pages of one VM whose pairing has ended from the guest's side.
+fn drop_gone(programs: &Programs, vm: &mut Vm) -> Result<(), Error> {
+    let mut asked = Vec::new();
+    let mut lost = Vec::new();
+    for vcpu in vm.vcpus.values_mut() {
+        let entry = programs.vcpus.get(vcpu.index as usize);
+        let Some(paired) = vcpu.paired.take_if(|_| entry.gone != 0) else { continue };
+        if entry.gone == GONE_LINK && entry.link == paired.releasing() {
+            asked.push((vcpu.index, paired));
+        } else {
+            lost.push(entry.gone);
+            paired.drop_pins(programs);
+        }
+    }
+    if asked.is_empty() && lost.is_empty() {
+        return Ok(());
+    }
+    if !asked.is_empty() {
+        info!("{}: its agent wants {} pages back; let go of them", vm.name, asked.len());
+        pair::release(programs, asked)?;
+    }
+    if let Some(why) = lost.first() {
+        let why = match *why {
+            GONE_WORD => "a word was not what the host had left there",
+            GONE_HEADER => "the page's identity changed",
+            _ => "the guest changed the state of the pairing",
+        };
+        info!(
+            "{}: lost {} pages ({why}): reset, reboot, or an agent that died; wrote nothing more",
+            vm.name,
+            lost.len()
+        );
+    }
+    if vm.paired() == 0 {
+        vm.start_over(Channel::Silent);
+    } else {
+        vm.channel = Channel::Partial;
+    }
+    Ok(())
+}
+
+/// Whether a paired VM's agent has stopped although its vCPUs ran.
+fn is_silent(programs: &Programs, vm: &mut Vm) -> bool {
+    if vm.paired() == 0 {
+        return false;
+    }
+    let entries: Vec<_> = vm.vcpus.values().map(|vcpu| programs.vcpus.get(vcpu.index as usize)).collect();
+    // One agent beats for all its pages, and a VM that is paused beats as little as it runs.
+    let beat = entries.iter().map(|entry| entry.guest_beat).fold(0, u64::wrapping_add);
+    let ran = entries.iter().map(|entry| entry.switches).fold(0, u64::wrapping_add);
+    if beat != vm.beat.0 {
+        vm.beat = (beat, Instant::now());
+        vm.ran = ran;
+    } else if ran == vm.ran {
+        vm.beat.1 = Instant::now();
+    }
+    vm.beat.1.elapsed() > SILENCE
+}

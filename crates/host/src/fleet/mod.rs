@@ -1,0 +1,67 @@
+//! All VMs of this host: who is there, and the pairing of each.
+//!
+//! `follow` keeps the table as discovery finds the VMs, `search` looks for their agents and pairs, `let_go` ends pairings,
+//! `shares` tells each VM what it can have of the pCPUs.
+
+mod follow;
+mod let_go;
+mod numbers;
+mod search;
+mod shares;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use entrain_bpf::Error;
+
+use crate::entitlement::Shares;
+use crate::interface::{HOST_VCPUS, HOST_VMS};
+use crate::programs::Programs;
+use crate::vm::Vm;
+use numbers::Numbers;
+
+/// All VMs.
+pub(crate) struct Fleet {
+    pub(crate) programs: Programs,
+    pub(crate) proc: PathBuf,
+    /// By the address of the kernel's struct kvm.
+    pub(crate) vms: BTreeMap<u64, Vm>,
+    vcpu_numbers: Numbers,
+    vm_numbers: Numbers,
+    full: bool,
+    shares: Shares,
+}
+
+impl Fleet {
+    /// `by_group`: as [`Shares::new`].
+    pub(crate) fn new(programs: Programs, proc: PathBuf, by_group: bool) -> Self {
+        Self {
+            programs,
+            proc,
+            vms: BTreeMap::new(),
+            vcpu_numbers: Numbers::new(HOST_VCPUS),
+            vm_numbers: Numbers::new(HOST_VMS),
+            full: false,
+            shares: Shares::new(Instant::now(), by_group),
+        }
+    }
+
+    /// Entries of vCPUs in BPF's table that may be in use: the highest used number + 1.
+    pub(crate) fn entries(&self) -> u32 {
+        self.vcpu_numbers.end()
+    }
+
+    /// The host's side of the self-test, for so long.
+    pub(crate) fn selftest(&self, time: Duration) -> Result<(), Error> {
+        self.programs.selftest(self.entries(), time)
+    }
+
+    /// Publishes the pCPUs' levels now; a pairing that is found to have ended is let go of after the next heartbeat.
+    pub(crate) fn publish_levels(&self) -> Result<(), Error> {
+        if self.vms.values().any(|vm| vm.paired() > 0) {
+            self.programs.tick(self.entries())?;
+        }
+        Ok(())
+    }
+}
