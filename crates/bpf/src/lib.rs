@@ -6,6 +6,7 @@ mod error;
 mod features;
 mod log;
 mod mirror;
+mod shared;
 mod view;
 
 pub use btf::BtfNames;
@@ -13,4 +14,5 @@ pub use error::{Error, Step};
 pub use features::{Features, Lockdown};
 pub use log::quiet;
 pub use mirror::{Mirror, bytes_of, bytes_of_mut, difference, from_bytes};
+pub use shared::copy_of;
 pub use view::ArrayView;
