@@ -2,5 +2,5 @@
 
 fn main() {
     entrain_bpf_build::skeleton("slow");
-    entrain_bpf_build::skeleton("record");
+    entrain_bpf_build::Skeleton::of("record").plain(&["record_event", "record_kind"]).build();
 }

@@ -14,6 +14,7 @@ use libbpf_rs::RingBufferBuilder;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 
 use crate::machine::Cpu;
+use skeleton::types::{record_event, record_kind};
 
 /// The skeleton that the build script makes of the BPF program.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::undocumented_unsafe_blocks)]
@@ -89,17 +90,17 @@ fn follow(args: &Arguments, stop: &Arc<AtomicBool>) -> Result<Vec<Record>> {
     Ok(records)
 }
 
-/// `struct record` of src/bpf/record.h.
+/// `None` for what the BPF program does not tell.
 fn parse(bytes: &[u8]) -> Option<Record> {
-    let word = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
-    let kind = match word(16)? {
-        0 => Kind::Runs,
-        1 => Kind::Preempted,
-        2 => Kind::Sleeps,
-        _ => Kind::Wakes,
+    let event: record_event = bytemuck::try_pod_read_unaligned(bytes).ok()?;
+    let kind = match event.kind {
+        record_kind::RECORD_RUNS => Kind::Runs,
+        record_kind::RECORD_PREEMPTED => Kind::Preempted,
+        record_kind::RECORD_SLEEPS => Kind::Sleeps,
+        record_kind::RECORD_WAKES => Kind::Wakes,
+        _ => return None,
     };
-    let at_ns = u64::from_ne_bytes(bytes.get(..8)?.try_into().ok()?);
-    Some(Record { at_ns, slot: word(8)?, cpu: word(12)?, kind })
+    Some(Record { at_ns: event.at_ns, slot: event.slot, cpu: event.cpu, kind })
 }
 
 fn print(found: &[Stretch], grace_ns: u64) {

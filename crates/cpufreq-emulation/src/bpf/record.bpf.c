@@ -15,7 +15,11 @@ struct {
 	__uint(max_entries, 1 << 20);
 } events SEC(".maps");
 
-static __always_inline int slot_of(const struct task_struct *task)
+/* Never used: what goes through a ring buffer has no BTF of its own, and user space has its types from BTF. */
+struct record_event record_event_layout;
+
+/* The index of a thread that is followed; -1: it is none. */
+static __always_inline int thread__slot(const struct task_struct *task)
 {
 	__u32 slot;
 
@@ -25,37 +29,37 @@ static __always_inline int slot_of(const struct task_struct *task)
 	return -1;
 }
 
-static __always_inline void tell(int slot, __u32 kind)
+static __always_inline void event__tell(int slot, __u32 kind)
 {
-	struct record *record;
+	struct record_event *event;
 
 	if (slot < 0)
 		return;
-	record = bpf_ringbuf_reserve(&events, sizeof(*record), 0);
-	if (!record) {
+	event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	if (!event) {
 		__sync_fetch_and_add(&lost, 1);
 		return;
 	}
-	record->at_ns = bpf_ktime_get_ns();
-	record->slot = (__u32)slot;
-	record->cpu = bpf_get_smp_processor_id();
-	record->kind = kind;
-	record->unused = 0;
+	event->at_ns = bpf_ktime_get_ns();
+	event->slot = (__u32)slot;
+	event->cpu = bpf_get_smp_processor_id();
+	event->kind = kind;
+	event->unused = 0;
 	/* Not to wake the reader for each: it would take the CPU from those that are followed. */
-	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 }
 
 SEC("tp_btf/sched_switch")
 int BPF_PROG(record_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
 {
-	tell(slot_of(prev), preempt || !prev_state ? RECORD_PREEMPTED : RECORD_SLEEPS);
-	tell(slot_of(next), RECORD_RUNS);
+	event__tell(thread__slot(prev), preempt || !prev_state ? RECORD_PREEMPTED : RECORD_SLEEPS);
+	event__tell(thread__slot(next), RECORD_RUNS);
 	return 0;
 }
 
 SEC("tp_btf/sched_wakeup")
 int BPF_PROG(record_wakeup, struct task_struct *task)
 {
-	tell(slot_of(task), RECORD_WAKES);
+	event__tell(thread__slot(task), RECORD_WAKES);
 	return 0;
 }

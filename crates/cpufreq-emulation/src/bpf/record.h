@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the recorder's BPF program tells user space; mirrored in src/record.rs. */
+/* What the recorder's BPF program tells user space; Rust has these types from the skeleton. */
 #ifndef ENTRAIN_CPUFREQ_EMULATION_RECORD_H
 #define ENTRAIN_CPUFREQ_EMULATION_RECORD_H
 
@@ -12,14 +12,13 @@ enum record_kind {
 	RECORD_WAKES = 3,
 };
 
-struct record {
+struct record_event {
 	__u64 at_ns;
 	/* Index of the thread. */
 	__u32 slot;
 	__u32 cpu;
-	/* enum record_kind */
-	__u32 kind;
+	enum record_kind kind;
 	__u32 unused;
 };
 
-#endif
+#endif /* ENTRAIN_CPUFREQ_EMULATION_RECORD_H */

@@ -10,7 +10,7 @@
  * with the next longer one, so that work done per time is right over some milliseconds, not within one.
  */
 #include "kernel.h"
-#include "interface.h"
+#include "slow.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -36,7 +36,7 @@ struct {
 	__type(value, struct bpf_timer_slot);
 } timers SEC(".maps");
 
-struct state {
+struct cpu_state {
 	/* Begin of the stretch of time that is not yet booked. */
 	__u64 since;
 	/* Time that the CPU must lose. */
@@ -55,11 +55,11 @@ const volatile __u64 overhead_ns;
 /* From a request until the frequency is in force. */
 const volatile __u64 delay_ns;
 
-struct state states[MAX_CPUS];
+struct cpu_state states[MAX_CPUS];
 struct counters counters[MAX_CPUS];
 
 /* Books the time since the last booking, which a task used (`busy`) or not. */
-static __always_inline void book(__u32 cpu, struct state *state, __u64 now, bool busy)
+static __always_inline void cpu_state__book(__u32 cpu, struct cpu_state *state, __u64 now, bool busy)
 {
 	struct counters *sums = &counters[cpu];
 	__u64 stretch = now - state->since, due;
@@ -96,18 +96,18 @@ struct wait {
 	__u64 until;
 };
 
-static long wait_step(__u32 step, struct wait *wait)
+static long wait__step(__u32 step, struct wait *wait)
 {
 	return bpf_ktime_get_ns() >= wait->until;
 }
 
-static int slow_down(void *map, __u32 *key, struct bpf_timer_slot *slot)
+static int cpu_state__slow_down(void *map, __u32 *key, struct bpf_timer_slot *slot)
 {
 	__u32 cpu = bpf_get_smp_processor_id(), point;
 	struct task_struct *task = bpf_get_current_task_btf();
 	__u64 now = bpf_ktime_get_ns(), run, stall, end, paid;
 	struct counters *sums;
-	struct state *state;
+	struct cpu_state *state;
 	struct wait wait;
 	bool idle = !task->pid;
 	__u32 level;
@@ -116,7 +116,7 @@ static int slow_down(void *map, __u32 *key, struct bpf_timer_slot *slot)
 		return 0;
 	state = &states[cpu];
 	sums = &counters[cpu];
-	book(cpu, state, now, !idle);
+	cpu_state__book(cpu, state, now, !idle);
 	point = state->point;
 	if (point >= MAX_POINTS)
 		return 0;
@@ -127,8 +127,7 @@ static int slow_down(void *map, __u32 *key, struct bpf_timer_slot *slot)
 	/* Kernel threads are not slowed: one of them may be the thread that softirqs were handed to. */
 	if (idle || (task->flags & PF_KTHREAD))
 		run = period_ns;
-	/* The interrupt's time was booked as work, which a CPU owes for; it was none, and has slowed the task by
-	 * itself. */
+	/* The interrupt's time was booked as work, which a CPU owes for. It was none, and slowed the task by itself. */
 	if (!idle && level && level < FULL) {
 		paid = overhead_ns * FULL / level;
 		state->debt = paid < state->debt ? state->debt - paid : 0;
@@ -136,7 +135,7 @@ static int slow_down(void *map, __u32 *key, struct bpf_timer_slot *slot)
 	stall = state->debt < LONGEST_STALL_NS ? state->debt : LONGEST_STALL_NS;
 	if (stall && !idle && !(task->flags & PF_KTHREAD)) {
 		wait.until = now + stall;
-		bpf_loop(MAX_STEPS, wait_step, &wait, 0);
+		bpf_loop(MAX_STEPS, wait__step, &wait, 0);
 		end = bpf_ktime_get_ns();
 		state->debt = end - now < state->debt ? state->debt - (end - now) : 0;
 		sums->stalled_ns += end - now;
@@ -153,7 +152,7 @@ int BPF_PROG(emulate_switch, bool preempt, struct task_struct *prev, struct task
 	__u32 cpu = bpf_get_smp_processor_id();
 
 	if (cpu < MAX_CPUS && setup[cpu].points)
-		book(cpu, &states[cpu], bpf_ktime_get_ns(), prev->pid != 0);
+		cpu_state__book(cpu, &states[cpu], bpf_ktime_get_ns(), prev->pid != 0);
 	return 0;
 }
 
@@ -161,7 +160,7 @@ int BPF_PROG(emulate_switch, bool preempt, struct task_struct *prev, struct task
 SEC("tp_btf/cpu_frequency")
 int BPF_PROG(emulate_frequency, unsigned int khz, unsigned int cpu)
 {
-	struct state *state;
+	struct cpu_state *state;
 	__u32 point;
 
 	if (cpu >= MAX_CPUS || !setup[cpu].points)
@@ -193,7 +192,7 @@ int emulate_start(void *ctx)
 	counters[cpu].point = setup[cpu].start;
 	error = bpf_timer_init(&slot->timer, &timers, CLOCK_MONOTONIC);
 	if (!error)
-		error = bpf_timer_set_callback(&slot->timer, slow_down);
+		error = bpf_timer_set_callback(&slot->timer, cpu_state__slow_down);
 	if (!error)
 		error = bpf_timer_start(&slot->timer, period_ns, BPF_F_TIMER_CPU_PIN);
 	return error;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the BPF program and user space of the emulation share; mirrored in src/slow.rs. */
-#ifndef ENTRAIN_CPUFREQ_EMULATION_INTERFACE_H
-#define ENTRAIN_CPUFREQ_EMULATION_INTERFACE_H
+/* What the program that slows CPUs and user space share; Rust has these types from the skeleton. */
+#ifndef ENTRAIN_CPUFREQ_EMULATION_SLOW_H
+#define ENTRAIN_CPUFREQ_EMULATION_SLOW_H
 
 #define MAX_CPUS   64
 #define MAX_POINTS 40
@@ -31,4 +31,4 @@ struct counters {
 	__u32 unused;
 };
 
-#endif
+#endif /* ENTRAIN_CPUFREQ_EMULATION_SLOW_H */
