@@ -1,5 +1,6 @@
 //! Compiles the BPF programs of `entrain isolate watch`.
 
 fn main() {
-    entrain_bpf_build::skeleton("watch");
+    let exchanged = ["watch_key", "watch_kind", "watch_total", "watch_event", "watch_lost"];
+    entrain_bpf_build::Skeleton::of("watch").plain(&exchanged).build();
 }

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use super::interface::{Event, Kind};
-use super::model::{Model, Report};
+use super::model::Model;
+use super::report::Report;
 use super::view::{sender, time};
 
 const STYLE: &str = include_str!("page.css");
@@ -77,7 +78,7 @@ fn timeline(report: &Report, model: &Model, events: &[Event], began_ns: u64) -> 
     let mut drawn: Vec<&Event> = events.iter().collect();
     drawn.sort_by_key(|event| std::cmp::Reverse(event.ns));
     // Lanes of short interruptions would stay empty if the longest of all were taken.
-    let mut in_lane: HashMap<(u32, u32), usize> = HashMap::new();
+    let mut in_lane: HashMap<_, usize> = HashMap::new();
     drawn.retain(|event| {
         let count = in_lane.entry((event.key.cpu, event.key.kind)).or_default();
         *count += 1;
@@ -98,7 +99,7 @@ fn timeline(report: &Report, model: &Model, events: &[Event], began_ns: u64) -> 
     for cpu in report.cpus.iter() {
         let mine: Vec<&&Event> = drawn.iter().filter(|event| event.key.cpu == cpu).collect();
         let lanes: Vec<Kind> =
-            LANES.into_iter().filter(|kind| mine.iter().any(|event| event.key.kind == *kind as u32)).collect();
+            LANES.into_iter().filter(|kind| mine.iter().any(|event| event.key.kind == kind.number())).collect();
         let _ = write!(html, "<h3>CPU {cpu}</h3>");
         if lanes.is_empty() {
             html.push_str("<p>Nothing.</p>");
@@ -121,7 +122,7 @@ fn timeline(report: &Report, model: &Model, events: &[Event], began_ns: u64) -> 
             let _ = write!(
                 html,
                 "<rect class=\"k{}\" x=\"{:.2}\" y=\"{:.0}\" width=\"{:.2}\" height=\"{:.0}\"><title>{:.6} s, {}: {}{}</title></rect>",
-                event.key.kind,
+                event.key.kind.0,
                 at / span * WIDTH,
                 lane as f64 * LANE + 2.0,
                 (event.ns as f64 / span * WIDTH).max(1.0),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::thread::{CpuSet as KernelSet, sched_setaffinity};
 
 use super::interface::Kind;
-use super::model::Row;
+use super::report::Row;
 use super::{Watch, WatchArgs};
 use crate::root::Root;
 

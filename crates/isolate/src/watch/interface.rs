@@ -1,49 +1,54 @@
-//! The mirror of `bpf/interface.h`, compared with the BPF object's type information by the test below.
+//! What the BPF programs tell, by the names of this side: the skeleton's types of `bpf/watch/interface.h`, where the meaning
+//! of their fields stands.
 
-pub(crate) use entrain_bpf::from_bytes;
-use entrain_bpf::mirror;
+use super::skeleton::types::watch_kind;
+pub(crate) use super::skeleton::types::{
+    watch_event as Event, watch_key as Key, watch_lost as Lost, watch_total as Total,
+};
 
-/// Words of the bit mask of CPUs.
-pub(crate) const CPU_WORDS: usize = 128;
-/// Frames of a stack.
-pub(crate) const STACK: usize = 24;
-
-/// What interrupts; the numbers are those of `bpf/interface.h`, steal excepted.
+/// What interrupts: `enum watch_kind`, and steal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[repr(u32)]
 pub(crate) enum Kind {
     /// A work item.
-    Work = 1,
+    Work = watch_kind::WATCH_WORK.0,
     /// A function call IPI.
-    Call = 2,
+    Call = watch_kind::WATCH_CALL.0,
     /// A reschedule IPI.
-    Resched = 3,
+    Resched = watch_kind::WATCH_RESCHED.0,
     /// An irq_work interrupt.
-    IrqWork = 4,
+    IrqWork = watch_kind::WATCH_IRQWORK.0,
     /// The local timer.
-    Timer = 5,
+    Timer = watch_kind::WATCH_TIMER.0,
     /// A device.
-    Irq = 6,
+    Irq = watch_kind::WATCH_IRQ.0,
     /// Another vector of the local interrupt controller.
-    Vector = 7,
+    Vector = watch_kind::WATCH_VECTOR.0,
     /// A softirq.
-    Softirq = 8,
+    Softirq = watch_kind::WATCH_SOFTIRQ.0,
     /// A kernel thread.
-    Kthread = 9,
+    Kthread = watch_kind::WATCH_KTHREAD.0,
     /// A task of user space.
-    Task = 10,
+    Task = watch_kind::WATCH_TASK.0,
     /// A non-maskable interrupt.
-    Nmi = 11,
+    Nmi = watch_kind::WATCH_NMI.0,
     /// The hypervisor ran something else; from the kernel's accounting, not from BPF.
     Steal = 100,
 }
 
 impl Kind {
-    pub(crate) fn of(number: u32) -> Option<Self> {
+    /// `None` for a number that is none of them.
+    pub(crate) fn of(kind: watch_kind) -> Option<Self> {
         use Kind::*;
         [Work, Call, Resched, IrqWork, Timer, Irq, Vector, Softirq, Kthread, Task, Nmi]
             .into_iter()
-            .find(|kind| *kind as u32 == number)
+            .find(|known| *known as u32 == kind.0)
+    }
+
+    /// As the BPF programs have it.
+    pub(crate) fn number(self) -> watch_kind {
+        watch_kind(self as u32)
     }
 
     /// A short name for tables.
@@ -65,51 +70,6 @@ impl Kind {
     }
 }
 
-mirror! {
-    /// One cause; see the C declaration for the meaning of the fields by kind.
-    Key = "watch_key" {
-        cpu: u32,
-        kind: u32,
-        subject: u64,
-        cgroup: u64,
-        what: [u8; 16],
-        sender: [u8; 16],
-        stack: i32,
-        detail: u32,
-    }
-}
-
-mirror! {
-    /// What it took, in ns.
-    Total = "watch_total" {
-        count: u64,
-        ns: u64,
-        max_ns: u64,
-        last: u64,
-        pid: u32,
-        pad: u32,
-    }
-}
-
-mirror! {
-    /// One interruption.
-    Event = "watch_event" {
-        start: u64,
-        ns: u64,
-        key: Key,
-        pid: u32,
-        pad: u32,
-    }
-}
-
-mirror! {
-    /// What could not be kept.
-    Lost = "watch_lost" {
-        totals: u64,
-        events: u64,
-    }
-}
-
 /// Text of a fixed field, up to its first zero.
 pub(crate) fn text(field: &[u8; 16]) -> String {
     let end = field.iter().position(|byte| *byte == 0).unwrap_or(field.len());
@@ -119,27 +79,12 @@ pub(crate) fn text(field: &[u8; 16]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::watch::skeleton::WatchSkelBuilder;
-    use entrain_bpf::difference;
-    use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-    use std::mem::MaybeUninit;
-
-    #[test]
-    fn the_mirrors_are_what_the_bpf_object_has() {
-        let mut storage = MaybeUninit::uninit();
-        let open = WatchSkelBuilder::default().open(&mut storage).unwrap();
-        let object = open.open_object();
-        assert_eq!(difference::<Key>(object), None);
-        assert_eq!(difference::<Total>(object), None);
-        assert_eq!(difference::<Event>(object), None);
-        assert_eq!(difference::<Lost>(object), None);
-    }
 
     #[test]
     fn fields_of_text_end_at_the_first_zero() {
         assert_eq!(text(b"rcuc/1\0junk\0\0\0\0\0"), "rcuc/1");
         assert_eq!(text(b"0123456789abcdef"), "0123456789abcdef");
-        assert_eq!(Kind::of(9), Some(Kind::Kthread));
-        assert_eq!(Kind::of(77), None);
+        assert_eq!(Kind::of(watch_kind(9)), Some(Kind::Kthread));
+        assert_eq!(Kind::of(watch_kind(77)), None);
     }
 }

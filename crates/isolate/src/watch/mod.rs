@@ -8,6 +8,7 @@ mod interface;
 mod model;
 mod programs;
 mod remedy;
+mod report;
 mod steal;
 pub(crate) mod target;
 mod view;
@@ -37,8 +38,9 @@ use crate::root::Root;
 use crate::symbols::Symbols;
 use cgroups::Cgroups;
 use interface::Event;
-use model::{Context, Model, Report};
+use model::{Context, Model};
 use programs::{Programs, Setup};
+use report::Report;
 use target::Target;
 
 /// Interruptions kept for the timeline; 48 MB at most.

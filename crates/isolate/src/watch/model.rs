@@ -3,70 +3,12 @@
 use std::collections::HashMap;
 use std::collections::btree_map::{BTreeMap, Entry};
 
-use serde::Serialize;
-
 use super::cgroups::Cgroups;
 use super::interface::{Event, Key, Kind, Lost, Total, text};
-use super::remedy::{Advice, Facts, advice, softirq, tick_reason};
+use super::remedy::{Facts, advice, softirq, tick_reason};
+use super::report::{Cpu, Report, Row};
 use crate::cpuset::CpuSet;
 use crate::symbols::{Stack, Symbols};
-
-/// One cause on one CPU.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Row {
-    pub(crate) cpu: u32,
-    pub(crate) kind: Kind,
-    /// What interrupted: function, thread, device.
-    pub(crate) cause: String,
-    /// The task that caused it; empty when it is not known, and when it was an interrupt (`via`): that can come upon
-    /// any task.
-    pub(crate) sender: String,
-    /// Its process, the last one of that name; 0 when it is not known. A task without a sender: its own thread.
-    pub(crate) pid: u32,
-    /// Its cgroup's path.
-    pub(crate) cgroup: String,
-    /// The system call that it was in.
-    pub(crate) syscall: Option<String>,
-    /// The interrupt that caused it.
-    pub(crate) via: Option<&'static str>,
-    /// The sender's kernel stack, innermost function first; of several the one that took most time.
-    pub(crate) stack: Vec<String>,
-    pub(crate) count: u64,
-    /// Time taken from the CPU, ns.
-    pub(crate) total_ns: u64,
-    pub(crate) max_ns: u64,
-    /// What helps, or why nothing is to be done.
-    #[serde(flatten)]
-    pub(crate) advice: Advice,
-}
-
-/// What one CPU lost.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Cpu {
-    pub(crate) cpu: u32,
-    pub(crate) count: u64,
-    pub(crate) total_ns: u64,
-    /// Of the time watched, in %.
-    pub(crate) share: f64,
-}
-
-/// Everything at one moment; the JSON.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Report {
-    /// Raised when a field changes its meaning.
-    pub(crate) schema: u32,
-    pub(crate) cpus: CpuSet,
-    pub(crate) seconds: f64,
-    pub(crate) kernel: String,
-    /// Causes that need tracepoints which this kernel does not have.
-    pub(crate) skipped: Vec<String>,
-    /// Causes that found no place, and interruptions missing in the timeline.
-    pub(crate) lost_causes: u64,
-    pub(crate) lost_events: u64,
-    pub(crate) per_cpu: Vec<Cpu>,
-    /// Most time first.
-    pub(crate) rows: Vec<Row>,
-}
 
 /// What never changes while watching.
 pub(crate) struct Context {
@@ -270,7 +212,7 @@ pub(crate) mod tests {
     pub(crate) fn totals() -> HashMap<Key, Total> {
         let work = Key {
             cpu: 1,
-            kind: Kind::Work as u32,
+            kind: Kind::Work.number(),
             subject: 0xffff_ffff_8100_0000,
             what: field("mm_percpu_wq"),
             sender: field("migratepages"),
@@ -278,7 +220,7 @@ pub(crate) mod tests {
             ..Key::default()
         };
         let other = Key { stack: 8, ..work };
-        let tick = Key { cpu: 2, kind: Kind::Timer as u32, subject: 0xffff_ffff_8100_0100, detail: 4, ..work };
+        let tick = Key { cpu: 2, kind: Kind::Timer.number(), subject: 0xffff_ffff_8100_0100, detail: 4, ..work };
         let tick = Key { what: [0; 16], sender: [0; 16], stack: -1, ..tick };
         HashMap::from([
             (work, Total { count: 2, ns: 30_000, max_ns: 20_000, last: 0, pid: 70, pad: 0 }),

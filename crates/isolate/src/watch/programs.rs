@@ -4,11 +4,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::mem::MaybeUninit;
 use std::path::Path;
 
-use entrain_bpf::{BtfNames, Error, Step};
+use entrain_bpf::{BtfNames, Error, Step, copy_of};
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, RingBufferBuilder};
 
-use super::interface::{CPU_WORDS, Event, Key, Lost, STACK, Total, from_bytes};
+use super::interface::{Event, Key, Lost, Total};
 use super::skeleton::{WatchSkel, WatchSkelBuilder};
 use crate::cpuset::CpuSet;
 
@@ -53,8 +53,9 @@ impl Programs {
             }
         }
         let rodata = open.maps.rodata_data.as_deref_mut().expect("the programs have read-only data");
+        let words = rodata.cpus.len();
         for cpu in setup.cpus.iter() {
-            rodata.cpus[cpu as usize / 64 % CPU_WORDS] |= 1 << (cpu % 64);
+            rodata.cpus[cpu as usize / 64 % words] |= 1 << (cpu % 64);
         }
         rodata.nr_cpus = setup.possible;
         rodata.unbound = u32::from(setup.unbound);
@@ -85,7 +86,7 @@ impl Programs {
         let map = &self.skel.maps.totals;
         let read = |key: Vec<u8>| {
             let total = map.lookup(&key, MapFlags::ANY).ok()??;
-            Some((from_bytes(&key)?, from_bytes(&total)?))
+            Some((bytemuck::try_pod_read_unaligned(&key).ok()?, bytemuck::try_pod_read_unaligned(&total).ok()?))
         };
         map.keys().filter_map(read).collect()
     }
@@ -96,7 +97,7 @@ impl Programs {
         {
             let mut builder = RingBufferBuilder::new();
             let take = |bytes: &[u8]| {
-                events.extend(from_bytes::<Event>(bytes));
+                events.extend(bytemuck::try_pod_read_unaligned::<Event>(bytes));
                 0
             };
             builder.add(&self.skel.maps.events, take).map_err(Error::at(Step::Run, "events"))?;
@@ -108,15 +109,14 @@ impl Programs {
 
     /// What was lost so far.
     pub(crate) fn lost(&self) -> Lost {
-        let found = self.skel.maps.lost.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok().flatten();
-        found.and_then(|bytes| from_bytes(&bytes)).unwrap_or_default()
+        copy_of(&self.skel.maps.bss_data.as_deref().expect("the programs have data").lost)
     }
 
     /// Addresses of a sender's stack, innermost first; empty when it is gone.
     pub(crate) fn stack(&self, id: i32) -> Vec<u64> {
         let Ok(id) = u32::try_from(id) else { return Vec::new() };
         let found = self.skel.maps.stacks.lookup(&id.to_ne_bytes(), MapFlags::ANY).ok().flatten().unwrap_or_default();
-        let words = found.chunks_exact(8).take(STACK);
-        words.map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes"))).take_while(|a| *a != 0).collect()
+        let addresses = found.chunks_exact(size_of::<u64>()).map(bytemuck::pod_read_unaligned);
+        addresses.take_while(|address| *address != 0).collect()
     }
 }

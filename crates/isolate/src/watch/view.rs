@@ -7,7 +7,7 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Text};
 use ratatui::widgets::{Paragraph, Wrap};
 
-use super::model::{Report, Row};
+use super::report::{Report, Row};
 
 /// Columns before the cause.
 const FIXED: usize = 44;

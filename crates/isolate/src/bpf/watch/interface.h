@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What watch.bpf.c and user space exchange; src/watch/interface.rs is the mirror, compared with this by its test. */
+/* What watch.bpf.c and user space exchange; Rust has these types from the skeleton (src/watch/interface.rs). */
 #ifndef ENTRAIN_ISOLATE_INTERFACE_H
 #define ENTRAIN_ISOLATE_INTERFACE_H
 
@@ -12,26 +12,28 @@
 #define WATCH_STACK	24
 
 /* What interrupts. */
-#define WATCH_WORK    1	 /* work item; subject: its function, what: the workqueue, detail: 1 = unbound */
-#define WATCH_CALL    2	 /* function call IPI; subject: the function, 0 when the kernel does not tell */
-#define WATCH_RESCHED 3	 /* reschedule IPI */
-#define WATCH_IRQWORK 4	 /* irq_work interrupt */
-#define WATCH_TIMER   5	 /* local timer interrupt; subject: the first timer's function, detail: tick dependency */
-#define WATCH_IRQ     6	 /* device interrupt; subject: its number, what: its name */
-#define WATCH_VECTOR  7	 /* another vector of the local interrupt controller; detail: its number */
-#define WATCH_SOFTIRQ 8	 /* softirq; detail: its number, subject: the first timer's function, if any */
-#define WATCH_KTHREAD 9	 /* a kernel thread; what: its name, detail: its priority (0 to 139) */
-#define WATCH_TASK    10 /* a task of user space; as for a kernel thread */
-#define WATCH_NMI     11 /* subject: the handler */
+enum watch_kind {
+	WATCH_WORK = 1,	   /* work item; subject: its function, what: the workqueue, detail: 1 = unbound */
+	WATCH_CALL = 2,	   /* function call IPI; subject: the function, 0 when the kernel does not tell */
+	WATCH_RESCHED = 3, /* reschedule IPI */
+	WATCH_IRQWORK = 4, /* irq_work interrupt */
+	WATCH_TIMER = 5,   /* local timer interrupt; subject: the first timer's function, detail: tick dependency */
+	WATCH_IRQ = 6,	   /* device interrupt; subject: its number, what: its name */
+	WATCH_VECTOR = 7,  /* another vector of the local interrupt controller; detail: its number */
+	WATCH_SOFTIRQ = 8, /* softirq; detail: its number, subject: the first timer's function, if any */
+	WATCH_KTHREAD = 9, /* a kernel thread; what: its name, detail: its priority (0 to 139) */
+	WATCH_TASK = 10,   /* a task of user space; as for a kernel thread */
+	WATCH_NMI = 11,	   /* subject: the handler */
+};
 
 /* One cause. The sender is who queued the work, sent the IPI or woke the thread; empty when that is not known. */
 struct watch_key {
 	__u32 cpu;
-	__u32 kind;
+	enum watch_kind kind;
 	__u64 subject;
 	__u64 cgroup; /* of the sender: the number of its folder in the cgroup 2 tree */
-	char what[WATCH_COMM];
-	char sender[WATCH_COMM];
+	__u8 what[WATCH_COMM];
+	__u8 sender[WATCH_COMM];
 	__s32 stack; /* of the sender; negative: none */
 	__u32 detail;
 };

@@ -3,8 +3,8 @@
 #ifndef ENTRAIN_ISOLATE_WATCH_WORK_H
 #define ENTRAIN_ISOLATE_WATCH_WORK_H
 
-#include "watch_sender.h"
-#include "watch_config.h"
+#include "sender.bpf.h"
+#include "config.h"
 
 /* Worker thread -> the work item that it was in when it left its CPU, with the time it has taken so far. */
 struct unfinished {
@@ -31,9 +31,9 @@ int BPF_PROG(watch_queue_work, int req_cpu, struct pool_workqueue *pwq, struct w
 		return 0;
 	/* The requested CPU may be "any"; the pool is where the work has really gone. */
 	cpu = BPF_CORE_READ(pwq, pool, cpu);
-	if (cpu < 0 ? !unbound : !watched(cpu))
+	if (cpu < 0 ? !unbound : !cpu__is_watched(cpu))
 		return 0;
-	sender_fill(ctx, &sender);
+	sender__fill(ctx, &sender);
 	sender.unbound = cpu < 0;
 	bpf_probe_read_kernel_str(sender.what, sizeof(sender.what), &BPF_CORE_READ(pwq, wq)->name);
 	bpf_map_update_elem(&queued, &id, &sender, BPF_ANY);
@@ -43,7 +43,7 @@ int BPF_PROG(watch_queue_work, int req_cpu, struct pool_workqueue *pwq, struct w
 SEC("tp_btf/workqueue_execute_start")
 int BPF_PROG(watch_execute_start, struct work_struct *work)
 {
-	struct cpu_state *state = here();
+	struct cpu_state *state = cpu_state__here();
 	struct unfinished fresh = {};
 	struct sender *sender;
 	__u64 id = (__u64)work;
@@ -51,11 +51,11 @@ int BPF_PROG(watch_execute_start, struct work_struct *work)
 
 	if (!state)
 		return 0;
-	frame_open(state, &state->work, WATCH_WORK, bpf_ktime_get_ns());
+	frame__open(state, &state->work, WATCH_WORK, bpf_ktime_get_ns());
 	state->work.key.subject = (__u64)BPF_CORE_READ(work, func);
 	sender = bpf_map_lookup_elem(&queued, &id);
 	if (sender) {
-		sender_put(&state->work, sender);
+		sender__put(&state->work, sender);
 		__builtin_memcpy(state->work.key.what, sender->what, WATCH_COMM);
 		state->work.key.detail = sender->unbound;
 		bpf_map_delete_elem(&queued, &id);
@@ -70,7 +70,7 @@ int BPF_PROG(watch_execute_start, struct work_struct *work)
 SEC("tp_btf/workqueue_execute_end")
 int BPF_PROG(watch_execute_end, struct work_struct *work)
 {
-	struct cpu_state *state = here();
+	struct cpu_state *state = cpu_state__here();
 	struct unfinished *item;
 	__u32 pid;
 	__u64 own;
@@ -79,29 +79,29 @@ int BPF_PROG(watch_execute_end, struct work_struct *work)
 		return 0;
 	pid = bpf_get_current_pid_tgid();
 	item = bpf_map_lookup_elem(&working, &pid);
-	own = frame_close(state, &state->work, bpf_ktime_get_ns());
+	own = frame__close(state, &state->work, bpf_ktime_get_ns());
 	if (item) {
-		account(state, &item->frame, item->first, item->ns + own);
+		total__add(state, &item->frame, item->first, item->ns + own);
 		bpf_map_delete_elem(&working, &pid);
 	}
 	return 0;
 }
 
 /* A worker leaves the CPU in the middle of a work item: what it did so far is kept with the thread. */
-static __always_inline void work_pause(struct cpu_state *state, __u32 pid, __u64 now)
+static __always_inline void work__pause(struct cpu_state *state, __u32 pid, __u64 now)
 {
 	struct unfinished *item = bpf_map_lookup_elem(&working, &pid);
-	__u64 own = frame_close(state, &state->work, now);
+	__u64 own = frame__close(state, &state->work, now);
 
 	if (item)
 		item->ns += own;
 }
 
-static __always_inline void work_resume(struct cpu_state *state, __u32 pid, __u64 now)
+static __always_inline void work__resume(struct cpu_state *state, __u32 pid, __u64 now)
 {
 	if (!bpf_map_lookup_elem(&working, &pid))
 		return;
-	frame_open(state, &state->work, WATCH_WORK, now);
+	frame__open(state, &state->work, WATCH_WORK, now);
 }
 
 #endif /* ENTRAIN_ISOLATE_WATCH_WORK_H */

@@ -9,17 +9,12 @@
 #ifndef ENTRAIN_ISOLATE_WATCH_STATE_H
 #define ENTRAIN_ISOLATE_WATCH_STATE_H
 
-#include "kernel.h"
+#include "config.h"
 #include "interface.h"
 
 /* Interruptions per second and CPU that go into the timeline; the totals hold all of them. */
 #define EVENTS_PER_SECOND 2000
 #define SECOND		  1000000000ULL
-
-/* The CPUs to watch, set before loading. */
-const volatile __u64 cpus[WATCH_CPU_WORDS] = {};
-/* Zero until all programs are attached: attaching patches code, which interrupts every CPU. */
-volatile __u32 enabled = 0;
 
 struct frame {
 	__u64 start; /* 0: not open */
@@ -58,41 +53,26 @@ struct {
 	__uint(max_entries, 1 << 20);
 } events SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct watch_lost);
-} lost SEC(".maps");
-
-/* Never used: a record of a ring buffer has no BTF of its own, and the Rust mirror is compared with it. */
+struct watch_lost lost;
+/* Never used: what goes through a ring buffer has no BTF of its own, and user space has its types from BTF. */
 struct watch_event watch_event_layout;
 
-static __always_inline bool watched(__u32 cpu)
+static __always_inline bool cpu__is_watched(__u32 cpu)
 {
 	return cpu < WATCH_CPU_WORDS * 64 && cpus[cpu >> 6] >> (cpu & 63) & 1;
 }
 
 /* The books of this CPU; NULL when it is not watched. The test that all other CPUs' events end with. */
-static __always_inline struct cpu_state *here(void)
+static __always_inline struct cpu_state *cpu_state__here(void)
 {
 	__u32 zero = 0;
 
-	if (!enabled || !watched(bpf_get_smp_processor_id()))
+	if (!enabled || !cpu__is_watched(bpf_get_smp_processor_id()))
 		return NULL;
 	return bpf_map_lookup_elem(&states, &zero);
 }
 
-static __always_inline void count_lost(bool event)
-{
-	__u32 zero = 0;
-	struct watch_lost *count = bpf_map_lookup_elem(&lost, &zero);
-
-	if (count)
-		__sync_fetch_and_add(event ? &count->events : &count->totals, 1);
-}
-
-static __always_inline void remember(struct cpu_state *state, const struct frame *frame, __u64 start, __u64 ns)
+static __always_inline void event__remember(struct cpu_state *state, const struct frame *frame, __u64 start, __u64 ns)
 {
 	struct watch_event *event = NULL;
 
@@ -103,7 +83,7 @@ static __always_inline void remember(struct cpu_state *state, const struct frame
 	if (state->in_window++ < EVENTS_PER_SECOND)
 		event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 	if (!event) {
-		count_lost(true);
+		__sync_fetch_and_add(&lost.events, 1);
 		return;
 	}
 	event->start = start;
@@ -116,7 +96,7 @@ static __always_inline void remember(struct cpu_state *state, const struct frame
 }
 
 /* Adds an interruption of `ns` own time to its cause. */
-static __always_inline void account(struct cpu_state *state, const struct frame *frame, __u64 start, __u64 ns)
+static __always_inline void total__add(struct cpu_state *state, const struct frame *frame, __u64 start, __u64 ns)
 {
 	struct watch_total *total = bpf_map_lookup_elem(&totals, &frame->key);
 
@@ -135,13 +115,13 @@ static __always_inline void account(struct cpu_state *state, const struct frame 
 		total->last = start;
 		total->pid = frame->pid;
 	} else {
-		count_lost(false);
+		__sync_fetch_and_add(&lost.totals, 1);
 	}
-	remember(state, frame, start, ns);
+	event__remember(state, frame, start, ns);
 }
 
 /* Opens a frame for a cause that is filled in from here on. */
-static __always_inline void frame_open(struct cpu_state *state, struct frame *frame, __u32 kind, __u64 now)
+static __always_inline void frame__open(struct cpu_state *state, struct frame *frame, __u32 kind, __u64 now)
 {
 	__builtin_memset(&frame->key, 0, sizeof(frame->key));
 	frame->key.cpu = bpf_get_smp_processor_id();
@@ -153,7 +133,7 @@ static __always_inline void frame_open(struct cpu_state *state, struct frame *fr
 }
 
 /* Ends a frame and returns its own time. */
-static __always_inline __u64 frame_close(struct cpu_state *state, struct frame *frame, __u64 now)
+static __always_inline __u64 frame__close(struct cpu_state *state, struct frame *frame, __u64 now)
 {
 	__u64 wall = now - frame->start, inside = state->inner - frame->inner;
 	__u64 own = wall > inside ? wall - inside : 0;
@@ -164,12 +144,12 @@ static __always_inline __u64 frame_close(struct cpu_state *state, struct frame *
 }
 
 /* Ends a frame that is the whole of an interruption. */
-static __always_inline void frame_finish(struct cpu_state *state, struct frame *frame)
+static __always_inline void frame__finish(struct cpu_state *state, struct frame *frame)
 {
 	__u64 start = frame->start;
 
 	if (start)
-		account(state, frame, start, frame_close(state, frame, bpf_ktime_get_ns()));
+		total__add(state, frame, start, frame__close(state, frame, bpf_ktime_get_ns()));
 }
 
 #endif /* ENTRAIN_ISOLATE_WATCH_STATE_H */

@@ -7,7 +7,7 @@
 #ifndef ENTRAIN_ISOLATE_WATCH_SENDER_H
 #define ENTRAIN_ISOLATE_WATCH_SENDER_H
 
-#include "watch_state.h"
+#include "state.bpf.h"
 
 struct sender {
 	char comm[WATCH_COMM];
@@ -65,7 +65,7 @@ struct {
 	__type(value, struct sender);
 } wakers SEC(".maps");
 
-static __always_inline void sender_fill(void *ctx, struct sender *sender)
+static __always_inline void sender__fill(void *ctx, struct sender *sender)
 {
 	bpf_get_current_comm(sender->comm, sizeof(sender->comm));
 	sender->cgroup = bpf_get_current_cgroup_id();
@@ -73,7 +73,7 @@ static __always_inline void sender_fill(void *ctx, struct sender *sender)
 	sender->stack = bpf_get_stackid(ctx, &stacks, BPF_F_FAST_STACK_CMP);
 }
 
-static __always_inline void sender_put(struct frame *frame, const struct sender *sender)
+static __always_inline void sender__put(struct frame *frame, const struct sender *sender)
 {
 	__builtin_memcpy(frame->key.sender, sender->comm, WATCH_COMM);
 	frame->key.cgroup = sender->cgroup;

@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What user space sets before loading, and the kernel's structures that only these programs read. */
+/* What user space sets, and the kernel's structures that only these programs read. */
 #ifndef ENTRAIN_ISOLATE_WATCH_CONFIG_H
 #define ENTRAIN_ISOLATE_WATCH_CONFIG_H
 
 #include "kernel.h"
+#include "interface.h"
 
+/* Zero until all programs are attached: attaching patches code, which interrupts every CPU. */
+volatile __u32 enabled = 0;
+
+/* The rest is set before loading. The CPUs to watch. */
+const volatile __u64 cpus[WATCH_CPU_WORDS] = {};
 /* Possible CPUs. */
 const volatile __u32 nr_cpus = 1;
 /* Work of unbound workqueues may run on a watched CPU: note who queues it. */
