@@ -3,5 +3,6 @@
 fn main() {
     // The daemon's table of vCPUs, which the programs read when there is a daemon.
     println!("cargo:rerun-if-changed=../host/src/bpf/interface.h");
-    entrain_bpf_build::skeleton("record");
+    let exchanged = ["record_event", "record_kind", "record_flag", "record_name", "record_target"];
+    entrain_bpf_build::Skeleton::of("record").plain(&exchanged).build();
 }

@@ -1,21 +1,27 @@
-//! One event, as the BPF programs make it and as a file holds it: the mirror of `bpf/interface.h`.
+//! One event, as this side works with it. The BPF programs make it, and a file holds it, as the skeleton's
+//! `struct record_event` of `bpf/record/interface.h`.
+
+use crate::skeleton::types::{record_event, record_flag, record_kind};
 
 /// Bytes of an event.
-pub const EVENT_BYTES: usize = 32;
+pub const EVENT_BYTES: usize = size_of::<record_event>();
 
-/// Declares what an event is about, with the numbers of the file format.
+// Files are little-endian, and so is every machine that Entrain is built for.
+const _: () = assert!(cfg!(target_endian = "little"));
+
+/// Declares what an event is about, by the kinds of `enum record_kind`.
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $name:ident = $number:literal,)+) => {
+    ($($(#[$doc:meta])* $name:ident = $kind:ident,)+) => {
         /// What happened. Numbers of the file format: never changed.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u8)]
-        pub enum Kind { $($(#[$doc])* $name = $number,)+ }
+        pub enum Kind { $($(#[$doc])* $name = record_kind::$kind.0,)+ }
 
         impl Kind {
             /// `None` for kinds of a later version.
             pub fn new(number: u8) -> Option<Self> {
-                match number {
-                    $($number => Some(Self::$name),)+
+                match record_kind(number) {
+                    $(record_kind::$kind => Some(Self::$name),)+
                     _ => None,
                 }
             }
@@ -25,40 +31,39 @@ macro_rules! kinds {
 
 kinds! {
     /// On `cpu`: `tid` leaves, `other` comes.
-    Switch = 1,
+    Switch = RECORD_SWITCH,
     /// `tid` becomes runnable and queues on `cpu`, where `other` runs.
-    Wakeup = 2,
+    Wakeup = RECORD_WAKEUP,
     /// `tid`, which waits, moves to the queue of `cpu`, where `other` runs.
-    Migrate = 3,
+    Migrate = RECORD_MIGRATE,
     /// The guest's halt on `tid` is over; it took `arg` ns.
-    Halt = 4,
+    Halt = RECORD_HALT,
     /// The guest spins on `tid`, and KVM was called for help.
-    Spin = 5,
+    Spin = RECORD_SPIN,
     /// `tid` asks the scheduler to run `other` instead; `arg` is the kernel's answer, above 0 when it did.
-    Yield = 6,
+    Yield = RECORD_YIELD,
     /// What `tid` was doing when the recording began, or when it was met later.
-    State = 7,
+    State = RECORD_STATE,
 }
-
-/// Of a record in the ring buffer that tells a thread's name; never in a file.
-pub(crate) const NAME: u8 = 64;
 
 /// Bits of [`Event::flags`].
 pub mod flag {
+    use super::record_flag;
+
     /// `Switch`: `tid` would have gone on; `State`: it was runnable.
-    pub const RUNNABLE: u8 = 1;
+    pub const RUNNABLE: u8 = record_flag::RECORD_F_RUNNABLE.0;
     /// `Switch`: it spun, and KVM gave its pCPU away.
-    pub const GAVE_WAY: u8 = 2;
+    pub const GAVE_WAY: u8 = record_flag::RECORD_F_GAVE_WAY.0;
     /// `Switch`: whether it was inside a critical section is known.
-    pub const CS_KNOWN: u8 = 4;
+    pub const CS_KNOWN: u8 = record_flag::RECORD_F_CS_KNOWN.0;
     /// `Switch`: it was.
-    pub const CS: u8 = 8;
+    pub const CS: u8 = record_flag::RECORD_F_CS.0;
     /// `Switch`: `tid` has ended.
-    pub const EXITED: u8 = 16;
+    pub const EXITED: u8 = record_flag::RECORD_F_EXITED.0;
     /// `Halt`: the thread slept; else polling was enough.
-    pub const WAITED: u8 = 32;
+    pub const WAITED: u8 = record_flag::RECORD_F_WAITED.0;
     /// `Wakeup`, `Migrate`: `other` holds something.
-    pub const OTHER_KNOWN: u8 = 64;
+    pub const OTHER_KNOWN: u8 = record_flag::RECORD_F_OTHER_KNOWN.0;
 }
 
 /// One event.
@@ -83,30 +88,30 @@ pub struct Event {
 impl Event {
     /// `None` for kinds of a later version, which are skipped.
     pub fn from_bytes(bytes: &[u8; EVENT_BYTES]) -> Option<Self> {
-        let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
+        let event: record_event = bytemuck::pod_read_unaligned(bytes);
         Some(Self {
-            ns: u64_at(0),
-            kind: Kind::new(bytes[8])?,
-            flags: bytes[9],
-            cpu: u16::from_le_bytes([bytes[10], bytes[11]]),
-            tid: u32_at(12),
-            other: u32_at(16),
-            arg: u64_at(24),
+            ns: event.ns,
+            kind: Kind::new(event.kind.0)?,
+            flags: event.flags.0,
+            cpu: event.cpu,
+            tid: event.tid,
+            other: event.other,
+            arg: event.arg,
         })
     }
 
-    /// Little-endian, as in the file.
+    /// As in the file.
     pub fn to_bytes(self) -> [u8; EVENT_BYTES] {
-        let mut bytes = [0; EVENT_BYTES];
-        bytes[0..8].copy_from_slice(&self.ns.to_le_bytes());
-        bytes[8] = self.kind as u8;
-        bytes[9] = self.flags;
-        bytes[10..12].copy_from_slice(&self.cpu.to_le_bytes());
-        bytes[12..16].copy_from_slice(&self.tid.to_le_bytes());
-        bytes[16..20].copy_from_slice(&self.other.to_le_bytes());
-        bytes[24..32].copy_from_slice(&self.arg.to_le_bytes());
-        bytes
+        bytemuck::cast(record_event {
+            ns: self.ns,
+            kind: record_kind(self.kind as u8),
+            flags: record_flag(self.flags),
+            cpu: self.cpu,
+            tid: self.tid,
+            other: self.other,
+            pad: 0,
+            arg: self.arg,
+        })
     }
 
     /// Whether a bit of [`flag`] is set.

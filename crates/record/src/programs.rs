@@ -3,13 +3,14 @@
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 
-use entrain_bpf::{Error, Step};
+use entrain_bpf::{Error, Step, copy_of};
 use entrain_host::finder::DaemonTable;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, RingBufferBuilder};
 
-use crate::event::{EVENT_BYTES, Event, NAME};
+use crate::event::{EVENT_BYTES, Event};
 use crate::file::Name;
+use crate::skeleton::types::{record_kind, record_name, record_target};
 use crate::skeleton::{RecordSkel, RecordSkelBuilder};
 
 /// What came out of the ring buffer.
@@ -96,10 +97,8 @@ impl Programs {
 
     /// Follows a vCPU thread. `entry` is its place in the daemon's table. False: the table is full.
     pub(crate) fn follow(&self, tid: i32, kvm_vcpu: u64, entry: Option<u32>) -> bool {
-        let mut value = [0; 24];
-        value[0..8].copy_from_slice(&kvm_vcpu.to_ne_bytes());
-        value[8..12].copy_from_slice(&entry.map_or(0, |entry| entry + 1).to_ne_bytes());
-        self.skel.maps.targets.update(&tid.to_ne_bytes(), &value, MapFlags::ANY).is_ok()
+        let target = record_target { kvm_vcpu, entry: entry.map_or(0, |entry| entry + 1), ..record_target::default() };
+        self.skel.maps.targets.update(&tid.to_ne_bytes(), bytemuck::bytes_of(&target), MapFlags::ANY).is_ok()
     }
 
     /// Forgets a thread that has ended.
@@ -114,9 +113,11 @@ impl Programs {
         {
             let mut builder = RingBufferBuilder::new();
             let take = |bytes: &[u8]| {
+                // Events and names are of one size, with the kind at the same place.
                 if let Some(bytes) = bytes.first_chunk::<EVENT_BYTES>() {
-                    if bytes[8] == NAME {
-                        batch.names.push(name(bytes))
+                    let told: record_name = bytemuck::pod_read_unaligned(bytes);
+                    if told.kind == record_kind::RECORD_NAME {
+                        batch.names.push(name(&told))
                     } else {
                         batch.events.extend(Event::from_bytes(bytes))
                     }
@@ -132,16 +133,13 @@ impl Programs {
 
     /// Events that found no room in the ring buffer.
     pub(crate) fn dropped(&self) -> u64 {
-        // SAFETY: an aligned word of the mapped data, which BPF adds to atomically.
-        self.skel.maps.bss_data.as_deref().map_or(0, |data| unsafe { (&raw const data.dropped).read_volatile() })
+        self.skel.maps.bss_data.as_deref().map_or(0, |data| copy_of(&data.dropped))
     }
 }
 
-/// struct record_name of bpf/interface.h.
-fn name(bytes: &[u8; EVENT_BYTES]) -> Name {
-    let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-    let comm = bytes[16..].split(|byte| *byte == 0).next().unwrap_or_default();
+fn name(told: &record_name) -> Name {
+    let comm = told.comm.split(|byte| *byte == 0).next().unwrap_or_default();
     // Threads choose their names; terminals and pages shall not suffer.
     let comm = String::from_utf8_lossy(comm).chars().filter(|c| !c.is_control()).collect();
-    Name(u32_at(12), u32_at(0), comm)
+    Name(told.tid, told.tgid as u32, comm)
 }

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the recorder's BPF programs hand to user space; src/event.rs is the Rust mirror, compared by a test. */
+/* What the recorder's BPF programs hand to user space; Rust has these types from the skeleton. */
 #ifndef ENTRAIN_RECORD_INTERFACE_H
 #define ENTRAIN_RECORD_INTERFACE_H
 
-#ifndef __bpf__
 #include <linux/types.h>
-#endif
 
 /* vCPU threads that one recording can follow, and pCPUs of the host. */
 #define RECORD_TARGETS 4096
@@ -15,7 +13,7 @@
 #define RECORD_NAMES 16384
 
 /* Kinds are part of the file format (docs/record.md): never renumbered. */
-enum record_kind {
+enum record_kind : __u8 {
 	RECORD_SWITCH = 1,  /* on `cpu`: `tid` leaves, `other` comes */
 	RECORD_WAKEUP = 2,  /* `tid` becomes runnable and queues on `cpu`, where `other` runs */
 	RECORD_MIGRATE = 3, /* `tid`, which waits, moves to the queue of `cpu`, where `other` runs */
@@ -26,7 +24,7 @@ enum record_kind {
 	RECORD_NAME = 64,   /* struct record_name; never in a file */
 };
 
-enum record_flag {
+enum record_flag : __u8 {
 	RECORD_F_RUNNABLE = 1,	   /* SWITCH: `tid` would have gone on; STATE: it was runnable */
 	RECORD_F_GAVE_WAY = 2,	   /* SWITCH: it spun, and KVM gave its pCPU away */
 	RECORD_F_CS_KNOWN = 4,	   /* SWITCH: the daemon has read the guest's preempt count */
@@ -38,8 +36,8 @@ enum record_flag {
 
 struct record_event {
 	__u64 ns; /* CLOCK_MONOTONIC */
-	__u8 kind;
-	__u8 flags;
+	enum record_kind kind;
+	enum record_flag flags; /* any of them */
 	__u16 cpu;
 	__u32 tid;
 	__u32 other;
@@ -50,17 +48,17 @@ struct record_event {
 /* Of the same size as an event, with `kind` at the same place. */
 struct record_name {
 	__u64 tgid;
-	__u8 kind;
+	enum record_kind kind;
 	__u8 pad[3];
 	__u32 tid;
-	char comm[16];
+	__u8 comm[16];
 };
 
 /* One vCPU thread that is followed. User space fills the first two; the rest is kept under run-queue locks. */
 struct record_target {
 	__u64 kvm_vcpu; /* struct kvm_vcpu of the kernel; only read through probes */
 	__u32 entry;	/* 1 + index in the daemon's table of vCPUs; 0 without a daemon */
-	__u32 waits_on; /* 1 + the pCPU that it queues on */
+	__u32 waits_on; /* the pCPU that it queues on; as cpu_or_none.h has it */
 	__u32 running;
 	__u32 samples; /* 1 + how often the daemon had read its preempt count when it came; 0: not known */
 };
@@ -72,6 +70,5 @@ struct record_cpu {
 
 _Static_assert(sizeof(struct record_event) == 32, "the file format");
 _Static_assert(sizeof(struct record_name) == 32, "as an event");
-_Static_assert(sizeof(struct record_target) == 24, "see event.rs");
 
 #endif /* ENTRAIN_RECORD_INTERFACE_H */
