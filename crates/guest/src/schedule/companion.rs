@@ -1,6 +1,5 @@
 //! The scheduler as the agent's companion: `entrain guest --mode schedule`.
 
-use std::fs;
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 
@@ -9,8 +8,8 @@ use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Func;
 
 use super::standby::{self, Look, Standby};
-use super::{Options, Scheduler};
-use crate::agent::{Companion, SHOWN, now};
+use super::{Options, Scheduler, shown};
+use crate::agent::{Companion, now};
 use crate::error::{GuestError, Result};
 use crate::pages::Pages;
 use crate::system::System;
@@ -36,7 +35,7 @@ pub struct Schedule {
     standby: Option<Standby>,
     meter: Meter,
     reloads: u32,
-    show: PathBuf,
+    run_folder: PathBuf,
 }
 
 impl Schedule {
@@ -49,7 +48,7 @@ impl Schedule {
         if !system.has_sched_ext() {
             return Err(GuestError::NoSchedExt);
         }
-        let show = system.run_folder()?.join(SHOWN);
+        let run_folder = system.run_folder()?;
         let standby = (!always).then(|| Standby::new(now()));
         Ok(Schedule {
             system: system.clone(),
@@ -59,7 +58,7 @@ impl Schedule {
             standby,
             meter: Meter::default(),
             reloads: 0,
-            show,
+            run_folder,
         })
     }
 
@@ -82,15 +81,6 @@ impl Schedule {
         self.online = online;
         tracing::info!("scheduling {} vCPUs, {} of them online", options.nr_vcpus, options.online.len());
         Ok(())
-    }
-
-    fn show(&self, scheduler: &Scheduler<'_>) {
-        let text = serde_json::to_string(&scheduler.stats()).unwrap_or_default();
-        // Only for onlookers: whoever runs the agent is not told if they can't see it.
-        let next = self.show.with_extension("next");
-        if fs::write(&next, text).and_then(|()| fs::rename(&next, &self.show)).is_err() {
-            tracing::debug!("{} could not be written", self.show.display());
-        }
     }
 }
 
@@ -118,13 +108,13 @@ impl Companion for Schedule {
         let (Some(standby), Some(scheduler)) = (&mut self.standby, &mut self.scheduler) else { return Ok(()) };
         let spent = self.meter.read(Path::new("/"))?;
         let (attached, stats) = (scheduler.is_attached(), scheduler.stats());
-        let wanted = standby.step(&Look {
+        let wanted = standby.decide(&Look {
             attached,
             now: now(),
             ran: spent.ran,
             stolen: spent.stolen,
             paced: standby::is_paced(pages),
-            crowded: attached && stats.keep < stats.runnable.min(self.online.len() as u64),
+            crowded: attached && stats.counters.keep < stats.counters.runnable.min(self.online.len() as u64),
         });
         if attached && !wanted && scheduler.exit().is_none() {
             scheduler.detach();
@@ -145,7 +135,7 @@ impl Companion for Schedule {
 
     fn beat(&mut self, pages: &Pages) -> Result<bool> {
         let Some(scheduler) = &self.scheduler else { return Ok(true) };
-        self.show(scheduler);
+        shown::write(&self.run_folder, &scheduler.stats());
         let Some(exit) = scheduler.exit() else {
             self.reloads = 0;
             return Ok(false);
@@ -166,6 +156,6 @@ impl Companion for Schedule {
             drop(scheduler);
             tracing::info!("all tasks are on the kernel's own scheduler; {}", stats.summary());
         }
-        let _ = fs::remove_file(&self.show);
+        shown::clear(&self.run_folder);
     }
 }

@@ -1,9 +1,10 @@
 //! The guest's sched_ext scheduler: loads it over the agent's pages and tells how it fares.
 //!
-//! The scheduler works from [`Scheduler::attach`] to [`Scheduler::detach`], or as long as the value lives. When the process ends, however it ends, the kernel takes the
-//! scheduler down and all tasks are back on EEVDF.
+//! The scheduler works from [`Scheduler::attach`] to [`Scheduler::detach`], or as long as the value lives. When the process
+//! ends, however it ends, the kernel takes the scheduler down and all tasks are back on EEVDF.
 
 mod companion;
+pub(crate) mod shown;
 mod standby;
 mod stats;
 
@@ -15,15 +16,12 @@ use libbpf_rs::{Link, OpenObject};
 
 use crate::error::{GuestError, Result};
 pub use companion::Schedule;
-pub use stats::Stats;
+pub(crate) use stats::Stats;
 
 mod skel {
     #![allow(missing_docs, unreachable_pub, dead_code, clippy::all, clippy::undocumented_unsafe_blocks)]
     include!(concat!(env!("OUT_DIR"), "/sched.skel.rs"));
 }
-
-/// vCPUs that the scheduler has room for (`ENTRAIN_MAX_VCPUS`).
-pub const MAX_VCPUS: u32 = 256;
 
 /// `SCX_ECODE_ACT_RESTART`: the scheduler was left because the CPUs changed, and wants to be loaded again.
 const RESTART: i64 = 1 << 48;
@@ -34,7 +32,7 @@ const ENDED: i64 = 64;
 /// How the scheduler is to work.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Possible CPUs of this guest, 1..=[`MAX_VCPUS`].
+    /// Possible CPUs of this guest, 1..=[`entrain_channel::page::MAX_VCPUS`].
     pub nr_vcpus: u32,
     /// Those that are online; a scheduler that sees others come must be loaded anew.
     pub online: Vec<u32>,
@@ -110,9 +108,7 @@ impl<'object> Scheduler<'object> {
             return None;
         }
         let bss = self.skel.maps.bss_data.as_deref().expect("the object has variables");
-        // SAFETY: an aligned integer of the object's own memory; BPF writes it as one word.
-        let kind = unsafe { std::ptr::read_volatile(&raw const bss.exit_kind) };
-        if kind < ENDED {
+        if copy_of(&bss.exit_kind) < ENDED {
             return None;
         }
         let mut reason = text(&bss.exit_reason);
@@ -124,9 +120,14 @@ impl<'object> Scheduler<'object> {
     }
 
     /// Counters since it was loaded, and what it sees now.
-    pub fn stats(&self) -> Stats {
+    pub(crate) fn stats(&self) -> Stats {
         let bss = self.skel.maps.bss_data.as_deref().expect("the object has variables");
-        Stats::read(&bss.stats, self.is_attached())
+        Stats {
+            attached: self.is_attached(),
+            counters: copy_of(&bss.stats),
+            entitlement: u64::try_from(copy_of(&bss.entitlement)).ok(),
+            host_alive: copy_of(&bss.host_features) != 0,
+        }
     }
 
     /// Takes the scheduler down: all tasks are back on EEVDF when this returns. It can be attached again.
@@ -141,10 +142,16 @@ impl Drop for Scheduler<'_> {
     }
 }
 
+/// A copy of a variable that BPF may change at this very moment; each of its words is read whole.
+fn copy_of<T: Copy>(variable: &T) -> T {
+    // SAFETY: a valid, aligned reference. Volatile, since the compiler doesn't know of the other writer.
+    unsafe { std::ptr::read_volatile(variable) }
+}
+
 /// A C string in a fixed array.
-fn text(bytes: &[i8]) -> String {
-    let bytes: Vec<u8> = bytes.iter().take_while(|&&byte| byte != 0).map(|&byte| byte as u8).collect();
-    String::from_utf8_lossy(&bytes).into_owned()
+fn text(bytes: &[u8]) -> String {
+    let text = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(text).into_owned()
 }
 
 #[cfg(test)]
@@ -153,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_text_ends_at_its_zero() {
-        assert_eq!(text(&[b'a' as i8, b'b' as i8, 0, b'c' as i8]), "ab");
+        assert_eq!(text(b"ab\0c"), "ab");
         assert_eq!(text(&[]), "");
     }
 }

@@ -60,7 +60,7 @@ impl Standby {
     }
 
     /// Whether the scheduler is to be attached from now on.
-    pub(super) fn step(&mut self, look: &Look) -> bool {
+    pub(super) fn decide(&mut self, look: &Look) -> bool {
         let withheld = look.stolen >= STOLEN_MIN_NS && look.stolen * STOLEN_PART >= look.ran + look.stolen;
         self.in_a_row = if withheld { self.in_a_row + 1 } else { 0 };
         let contended = self.in_a_row >= LOOKS_IN_A_ROW || look.paced || look.crowded;
@@ -119,7 +119,7 @@ mod tests {
             .map(|_| {
                 *now += 100 * MS;
                 let ran = 400 * MS - stolen;
-                *attached = standby.step(&Look { attached: *attached, now: *now, ran, stolen, ..Look::default() });
+                *attached = standby.decide(&Look { attached: *attached, now: *now, ran, stolen, ..Look::default() });
                 u64::from(*attached)
             })
             .sum()
@@ -162,9 +162,9 @@ mod tests {
     #[test]
     fn parked_vcpus_and_slow_pcpus_keep_it() {
         let mut standby = Standby::new(0);
-        assert!(standby.step(&Look { attached: true, now: 60_000 * MS, crowded: true, ..Look::default() }));
-        assert!(standby.step(&Look { attached: true, now: 89_900 * MS, ..Look::default() }));
-        assert!(!standby.step(&Look { attached: true, now: 90_000 * MS, ..Look::default() }));
-        assert!(standby.step(&Look { now: 90_100 * MS, paced: true, ..Look::default() }));
+        assert!(standby.decide(&Look { attached: true, now: 60_000 * MS, crowded: true, ..Look::default() }));
+        assert!(standby.decide(&Look { attached: true, now: 89_900 * MS, ..Look::default() }));
+        assert!(!standby.decide(&Look { attached: true, now: 90_000 * MS, ..Look::default() }));
+        assert!(standby.decide(&Look { now: 90_100 * MS, paced: true, ..Look::default() }));
     }
 }

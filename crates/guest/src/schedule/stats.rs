@@ -1,81 +1,95 @@
-//! Counters of the scheduler: the Rust side of `sched_interface.h`.
+//! What the scheduler tells of itself.
 
 use serde::Serialize;
 
 use super::skel::types::sched_stats;
 
-/// Counters since the scheduler was loaded, and its view of the moment.
+/// What the scheduler counts, and how it stands with its host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Stats {
+pub(crate) struct Stats {
     /// Tasks run on it; false: it stands by.
-    pub attached: bool,
-    /// Wake-ups to the previous vCPU while it was idle.
-    pub wake_previous: u64,
-    /// Wake-ups to another idle vCPU.
-    pub wake_idle: u64,
-    /// Of both: the host said that it runs at once.
-    pub wake_instant: u64,
-    /// Wake-ups to the queue of a vCPU that runs something.
-    pub wake_queued: u64,
-    /// A waking task took the vCPU from the running one.
-    pub preempts: u64,
-    /// Tasks that a vCPU took from another one's queue.
-    pub takeovers: u64,
-    /// Of those: the host held the other back, or it was parked.
-    pub rescues: u64,
-    /// Times that a vCPU was parked.
-    pub parks: u64,
-    /// Times that a vCPU was taken into use again.
-    pub unparks: u64,
-    /// Running tasks moved away from a parked vCPU.
-    pub migrations: u64,
-    /// vCPUs in use now.
-    pub keep: u64,
+    pub(crate) attached: bool,
+    /// Every counter of `bpf/sched/stats.h`, shown by the name that it has there: no other place names them.
+    #[serde(flatten)]
+    pub(crate) counters: sched_stats,
     /// What the host entitles the guest to now, 1/1024 pCPU; `None` when it says nothing.
-    pub entitlement: Option<u64>,
+    pub(crate) entitlement: Option<u64>,
     /// The host's words are used.
-    pub host_alive: bool,
-    /// Share of the wanted time that the host withheld of late, 1/1024.
-    pub stolen: u64,
-    /// Runnable tasks.
-    pub runnable: u64,
+    pub(crate) host_alive: bool,
 }
 
 impl Stats {
     /// One line for the log.
-    pub fn summary(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
+        let counters = &self.counters;
         format!(
             "{} wake-ups to idle vCPUs ({} at once), {} to queues, {} take-overs ({} from vCPUs held back), parked {} times",
-            self.wake_previous + self.wake_idle,
-            self.wake_instant,
-            self.wake_queued,
-            self.takeovers,
-            self.rescues,
-            self.parks
+            counters.wake_previous + counters.wake_idle,
+            counters.wake_instant,
+            counters.wake_queued,
+            counters.takeovers,
+            counters.rescues,
+            counters.parks
         )
     }
+}
 
-    /// Copies the counters out of memory that BPF writes.
-    pub(super) fn read(shared: &sched_stats, attached: bool) -> Stats {
-        // SAFETY: plain integers of the object's own memory, read while BPF may write them; each is one aligned word.
-        let now = unsafe { std::ptr::read_volatile(shared) };
-        Stats {
-            attached,
-            wake_previous: now.wake_previous,
-            wake_idle: now.wake_idle,
-            wake_instant: now.wake_instant,
-            wake_queued: now.wake_queued,
-            preempts: now.preempts,
-            takeovers: now.takeovers,
-            rescues: now.rescues,
-            parks: now.parks,
-            unparks: now.unparks,
-            migrations: now.migrations,
-            keep: now.keep,
-            entitlement: (now.entitlement != u64::MAX).then_some(now.entitlement),
-            host_alive: now.host_alive != 0,
-            stolen: now.stolen,
-            runnable: now.runnable,
+#[cfg(test)]
+mod tests {
+    use std::mem::MaybeUninit;
+
+    use libbpf_rs::AsRawLibbpf;
+    use libbpf_rs::btf::Btf;
+    use libbpf_rs::btf::types::Struct;
+    use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+
+    use super::*;
+    use crate::schedule::skel::SchedSkelBuilder;
+
+    /// What is shown, in this order; users and the lab's experiments read these names.
+    const SHOWN: [&str; 16] = [
+        "attached",
+        "wake_previous",
+        "wake_idle",
+        "wake_instant",
+        "wake_queued",
+        "preempts",
+        "takeovers",
+        "rescues",
+        "parks",
+        "unparks",
+        "migrations",
+        "keep",
+        "stolen",
+        "runnable",
+        "entitlement",
+        "host_alive",
+    ];
+
+    #[test]
+    fn every_counter_is_exported_by_its_name() {
+        let mut object = MaybeUninit::uninit();
+        let open = SchedSkelBuilder::default().open(&mut object).expect("a sound object");
+        // SAFETY: the object is open and outlives the reference.
+        let raw = unsafe { open.open_object().as_libbpf_object().as_ref() };
+        let btf = Btf::from_bpf_object(raw).expect("sound BTF").expect("compiled with BTF");
+        let counters = btf.type_by_name::<Struct<'_>>("sched_stats").expect("the counters");
+        let json = serde_json::to_value(Stats::default()).expect("plain");
+        let json = json.as_object().expect("an object");
+        let names = counters.iter().map(|counter| counter.name.expect("a name").to_string_lossy().into_owned());
+        let mut number = 0;
+        for name in names {
+            assert_eq!(json.get(&name), Some(&serde_json::json!(0)), "{name}");
+            number += 1;
         }
+        assert_eq!(number + 3, json.len(), "beside the counters: attached, entitlement, host_alive");
+        assert!(SHOWN.iter().all(|name| json.contains_key(*name)) && json.len() == SHOWN.len(), "{json:?}");
+    }
+
+    #[test]
+    fn a_silent_host_entitles_to_nothing_known() {
+        let silent = serde_json::to_value(Stats { entitlement: None, ..Stats::default() }).expect("plain");
+        assert!(silent["entitlement"].is_null());
+        assert_eq!(silent["host_alive"], false);
     }
 }

@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * vcpud inside the scheduler: asks the controller (guest_vcpud.h) every millisecond how many vCPUs to keep, and parks
- * and unparks them. To park a vCPU is to give it nothing but what is pinned to it: a store and a kick, no hotplug. Its
+ * vcpud inside the scheduler: asks the controller (guest_vcpud.h) every STEP_NS how many vCPUs to keep, and parks and
+ * unparks them. To park a vCPU is to give it nothing but what is pinned to it: a store and a kick, no hotplug. Its
  * interrupts, softirqs and per-CPU threads go on.
  */
-#ifndef ENTRAIN_GUEST_SCHED_VCPUD_H
-#define ENTRAIN_GUEST_SCHED_VCPUD_H
+#ifndef ENTRAIN_GUEST_SCHED_PARK_H
+#define ENTRAIN_GUEST_SCHED_PARK_H
 
-#include "sched_account.h"
-
-/* Between steps, ns. */
-#define STEP_NS ENTRAIN_MSEC
+#include "host.bpf.h"
 
 struct guest_vcpud vcpud;
 __u64 step_at;
 __u64 window_at;
+/* What the host entitles the guest to now, 1/1024 pCPU; negative: it says nothing. Read by the loader. */
+__s64 entitlement;
 
 /* Measures how long the host lets a vCPU wait, from the words it publishes. */
-static __noinline void observe_wait(__s32 cpu, struct vcpu_ctx *v)
+static __noinline void vcpu__observe_wait(__s32 cpu, struct vcpu_ctx *v)
 {
-	struct entrain_page *page = page_of(cpu);
+	struct entrain_page *page = page__of(cpu);
 	__u64 seed, steal, preemptions;
 
 	if (!page || !(host_features & ENTRAIN_F_VCPU_STATE))
@@ -36,12 +35,13 @@ static __noinline void observe_wait(__s32 cpu, struct vcpu_ctx *v)
 	v->seen_wait = steal;
 }
 
-static __noinline void park(__s32 cpu, struct vcpu_ctx *v, bool parked)
+/* Parks a vCPU, or takes it into use again. */
+static __noinline void vcpu__set_parked(__s32 cpu, struct vcpu_ctx *v, bool parked)
 {
 	if (v->parked == parked)
 		return;
 	WRITE_ONCE(v->parked, parked);
-	count(parked ? &stats.parks : &stats.unparks);
+	stats__count(parked ? &stats.parks : &stats.unparks);
 	if (parked) {
 		/* What runs there leaves at once. An idle one needs no kick. */
 		if (!v->idle)
@@ -52,9 +52,9 @@ static __noinline void park(__s32 cpu, struct vcpu_ctx *v, bool parked)
 }
 
 /* What a vCPU did since the last step; `window` is the time since pinned work was last judged, 0 = not now. */
-__noinline int observe(__s32 cpu, __u64 window)
+__noinline int vcpu__observe(__s32 cpu, __u64 window)
 {
-	struct vcpu_ctx *v = vcpu(cpu);
+	struct vcpu_ctx *v = vcpu__of(cpu);
 	__u64 ran = v->ran, stolen = v->stolen, pinned = v->pinned_ran;
 
 	v->step_ran = entrain_sub(ran, v->seen_ran);
@@ -67,32 +67,32 @@ __noinline int observe(__s32 cpu, __u64 window)
 		v->pinned = entrain_sub(pinned, v->seen_pinned) > window / 2;
 		v->seen_pinned = pinned;
 	}
-	observe_wait(cpu, v);
+	vcpu__observe_wait(cpu, v);
 	return 0;
 }
 
 /* How many vCPUs to keep now. */
-__noinline __u32 decide(__u64 now, __u32 floor, __u64 ran, __u64 stolen)
+__noinline __u32 vcpud__decide(__u64 now, __u32 floor, __u64 ran, __u64 stolen)
 {
 	struct guest_vcpud_input in = {
 		.now = now,
 		.nr_vcpus = nr_online,
 		.floor = floor,
 		.wants = nr_runnable > 0 ? nr_runnable : 0,
-		.entitlement = host_entitlement(),
+		.entitlement = host__entitlement(),
 		.ran = ran,
 		.stolen = stolen,
 	};
 
 	stats.keep = guest_vcpud_step(&vcpud, &in);
-	stats.entitlement = in.entitlement;
+	entitlement = in.entitlement;
 	stats.runnable = in.wants;
 	stats.stolen = guest_stolen_share(ran, stolen);
 	return stats.keep;
 }
 
 /* One step for the whole guest, by whichever vCPU comes first. */
-__noinline int vcpud_step(__u64 now)
+__noinline int vcpud__step(__u64 now)
 {
 	__u64 last = READ_ONCE(step_at), window, ran = 0, stolen = 0;
 	__u32 keep, pinned_all = 0, free_before = 0;
@@ -101,7 +101,7 @@ __noinline int vcpud_step(__u64 now)
 	/* Clocks of vCPUs differ: one may be behind the last step. */
 	if (entrain_sub(now, last) < STEP_NS || __sync_val_compare_and_swap(&step_at, last, now) != last)
 		return 0;
-	host_look(now);
+	host__look(now);
 	window = entrain_sub(now, window_at);
 	if (window < PINNED_WINDOW_NS)
 		window = 0;
@@ -109,25 +109,25 @@ __noinline int vcpud_step(__u64 now)
 		window_at = now;
 
 	bpf_for (i, 0, nr_vcpus) {
-		struct vcpu_ctx *v = vcpu(i);
+		struct vcpu_ctx *v = vcpu__of(i);
 
-		observe(i, window);
+		vcpu__observe(i, window);
 		ran += v->step_ran;
 		stolen += v->step_stolen;
 		pinned_all += v->pinned;
 	}
-	keep = decide(now, pinned_all, ran, stolen);
+	keep = vcpud__decide(now, pinned_all, ran, stolen);
 	if (!use_vcpud)
 		return 0;
 	bpf_for (i, 0, nr_vcpus) {
-		struct vcpu_ctx *v = vcpu(i);
+		struct vcpu_ctx *v = vcpu__of(i);
 
 		if (v->offline)
 			continue;
-		park(i, v, !guest_vcpud_kept(v->pinned != 0, pinned_all, free_before, keep));
+		vcpu__set_parked(i, v, !guest_vcpud_kept(v->pinned != 0, pinned_all, free_before, keep));
 		free_before += !v->pinned;
 	}
 	return 0;
 }
 
-#endif /* ENTRAIN_GUEST_SCHED_VCPUD_H */
+#endif /* ENTRAIN_GUEST_SCHED_PARK_H */

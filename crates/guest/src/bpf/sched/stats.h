@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the guest's scheduler and its loader exchange; src/schedule/interface.rs is the Rust mirror. */
-#ifndef ENTRAIN_GUEST_SCHED_INTERFACE_H
-#define ENTRAIN_GUEST_SCHED_INTERFACE_H
+/* What the guest's scheduler counts. The loader exports every field by its name here: nothing else names them. */
+#ifndef ENTRAIN_GUEST_SCHED_STATS_H
+#define ENTRAIN_GUEST_SCHED_STATS_H
 
-/* Counters since the scheduler was loaded. */
+/* Since the scheduler was loaded, and as the controller saw it at its last step. */
 struct sched_stats {
 	__u64 wake_previous; /* wake-ups to the previous vCPU while it was idle */
 	__u64 wake_idle;     /* ... to another idle vCPU ... */
@@ -16,10 +16,8 @@ struct sched_stats {
 	__u64 unparks;	     /* ... taken into use again */
 	__u64 migrations;    /* running tasks moved away from a parked vCPU */
 	__u64 keep;	     /* vCPUs in use now */
-	__u64 entitlement;   /* what the host says now, 1/1024 pCPU; ~0 = nothing */
-	__u64 host_alive;    /* 1: the host's words are used */
-	__u64 stolen;	     /* share of the wanted time that the host withheld, 1/1024 */
-	__u64 runnable;	     /* tasks */
+	__u64 stolen;	     /* share of the wanted time that the host withholds now, 1/1024 */
+	__u64 runnable;	     /* tasks now */
 };
 
-#endif /* ENTRAIN_GUEST_SCHED_INTERFACE_H */
+#endif /* ENTRAIN_GUEST_SCHED_STATS_H */

@@ -4,7 +4,7 @@
 #define ENTRAIN_GUEST_SCHED_STATE_H
 
 #include "cgroup_share.h"
-#include "kernel.h"
+#include "cpu_or_none.h"
 #include "scx.h"
 #include "entrain.h"
 #include "guest_view.h"
@@ -12,7 +12,8 @@
 #include "guest_preempt.h"
 #include "guest_load.h"
 #include "guest_vcpud.h"
-#include "sched_interface.h"
+#include "stats.h"
+#include "tunables.h"
 
 /*
  * Two queues per vCPU, ordered by virtual time: OPEN tasks may be taken over by any vCPU, PINNED ones have no other
@@ -21,18 +22,16 @@
 #define QUEUE_OPEN(cpu)	  ((__u64)(cpu))
 #define QUEUE_PINNED(cpu) ((__u64)(cpu) | (1ULL << 32))
 
-/* Other vCPUs that a busy vCPU looks at when it picks its next task, and a waking task at most. */
-#define LOOK_AT_BUSY 4
-#define LOOK_AT_WAKE 32
-
-/* A vCPU counts as pinned when pinned tasks had more than half of it in the last window of this length. */
-#define PINNED_WINDOW_NS (100 * ENTRAIN_MSEC)
-
 #define PF_KTHREAD 0x00200000
 
+/* A load of guest_load.h, when it was brought up to date, and the work since then, ns. */
+struct load {
+	__u64 mean;
+	__u64 at, ran;
+};
+
 struct vcpu_ctx {
-	/* By the loader: there is no such CPU now. It counts as parked for ever; hotplug has the scheduler loaded anew.
-	 */
+	/* By the loader: there is no such CPU now. It counts as parked; hotplug has the scheduler loaded anew. */
 	__u64 offline;
 	/* By the controller. */
 	__u64 parked;
@@ -47,8 +46,7 @@ struct vcpu_ctx {
 	__u64 ran;	   /* real work since the start, ns */
 	__u64 stolen;	   /* withheld by the host while a task was to run, ns */
 	__u64 pinned_ran;  /* of `ran`, by pinned tasks */
-	__u64 load;	   /* of guest_load.h */
-	__u64 load_at, load_ran;
+	struct load load;
 	__u64 claim;   /* of the task that runs, 0..1024; 0 = none */
 	__s64 waiting; /* sum of the claims of those that wait for it; changed by anybody, atomically */
 	__u64 look;    /* where its search for others' work goes on */
@@ -66,15 +64,14 @@ struct task_ctx {
 	__u64 vtime;
 	__u64 share; /* what it is charged by, 1/1024 of a weight; added to the total while it is runnable */
 	struct cgroup_member member;
-	__u64 load; /* of guest_load.h */
-	__u64 load_at, load_ran;
-	__u64 ran;    /* since it woke up */
-	__u64 joined; /* it has a place in virtual time */
-	__u64 est_at; /* when it last went to sleep */
-	__u32 est;    /* what it is expected to need when it wakes up, 0..1024 */
-	__u32 waits;  /* what it adds to `waiting` of ... */
-	__u32 where;  /* ... 1 + this vCPU; 0 = of none */
-	__u32 boost;  /* while it waits for devices, 0..1024 */
+	struct load load;
+	__u64 ran;	  /* since it woke up */
+	__u64 joined;	  /* it has a place in virtual time */
+	__u64 est_at;	  /* when it last went to sleep */
+	__u32 est;	  /* what it is expected to need when it wakes up, 0..1024 */
+	__u32 wait_claim; /* what it adds to `waiting` of ... */
+	__u32 waits_on;	  /* ... this vCPU; as cpu_or_none.h has it */
+	__u32 boost;	  /* while it waits for devices, 0..1024 */
 };
 
 struct {
@@ -93,60 +90,55 @@ struct {
 	__type(value, struct entrain_page);
 } entrain_pages SEC(".maps");
 
-const volatile __u32 nr_vcpus = 1;
-const volatile __u32 nr_online = 1;
-const volatile bool use_vcpud = true;
-
 struct vcpu_ctx vcpus[ENTRAIN_MAX_VCPUS];
 struct sched_stats stats;
 
-/* The guest's virtual time: what a task of weight 100 would have had if it had run as fairness wants since the start.
- */
+/* The guest's virtual time: what a task of weight 100 would have had since the start, had it run as fairness wants. */
 __u64 vtime_now;
 /* Sum of the shares of all runnable tasks, and their number. */
 __s64 total_share;
 __s64 nr_runnable;
 
-static __always_inline struct vcpu_ctx *vcpu(__s32 cpu)
+static __always_inline struct vcpu_ctx *vcpu__of(__s32 cpu)
 {
 	return &vcpus[(__u32)cpu & (ENTRAIN_MAX_VCPUS - 1)];
 }
 
-static __always_inline struct task_ctx *task_of(struct task_struct *p)
+static __always_inline struct task_ctx *task__of(struct task_struct *p)
 {
 	return bpf_task_storage_get(&sched_tasks, p, 0, 0);
 }
 
-static __always_inline void count(__u64 *counter)
+static __always_inline void stats__count(__u64 *counter)
 {
 	__sync_fetch_and_add(counter, 1);
 }
 
-static __always_inline bool may_run(struct task_struct *p, __s32 cpu)
+static __always_inline bool task__may_run(struct task_struct *p, __s32 cpu)
 {
 	return bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
 }
 
 /* The task sleeps, or has slept, until a device answers. (The macro has a `p` of its own.) */
-static __always_inline bool waits_for_io(struct task_struct *task)
+static __always_inline bool task__waits_for_io(struct task_struct *task)
 {
 	return BPF_CORE_READ_BITFIELD(task, in_iowait);
 }
 
 /* The task has one vCPU only. */
-static __always_inline bool is_pinned(struct task_struct *p)
+static __always_inline bool task__is_pinned(struct task_struct *p)
 {
 	return p->nr_cpus_allowed == 1 || scx_migration_disabled(p);
 }
 
-/* A vCPU in use that the task may run on, other than `not`; -1 when there is none. */
-static __noinline __s32 kept_for(struct task_struct *p, __s32 not)
+/* A vCPU in use that the task may run on, other than `except`; -1 when there is none. */
+static __noinline __s32 vcpu__kept_for(struct task_struct *p, __s32 except)
 {
 	__s32 cpu = -1;
 	int i;
 
 	bpf_for (i, 0, nr_vcpus) {
-		if (i != not&&!vcpu(i)->parked && may_run(p, i)) {
+		if (i != except && !vcpu__of(i)->parked && task__may_run(p, i)) {
 			cpu = i;
 			break;
 		}

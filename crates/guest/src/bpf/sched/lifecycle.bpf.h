@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Begin and end: of the scheduler, which may be attached more than once, and of what it remembers of a task. */
+#ifndef ENTRAIN_GUEST_SCHED_LIFECYCLE_H
+#define ENTRAIN_GUEST_SCHED_LIFECYCLE_H
+
+#include "park.bpf.h"
+
+/* Why the scheduler was left; read by the loader. */
+__s64 exit_kind;
+__s64 exit_code;
+__u8 exit_reason[128];
+__u8 exit_message[256];
+
+static __always_inline __s32 task__init(struct task_struct *p)
+{
+	struct task_ctx *t = bpf_task_storage_get(&sched_tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!t)
+		return -12 /* ENOMEM */;
+	/* It may hold what an earlier attachment left. */
+	__builtin_memset(t, 0, sizeof(*t));
+	return 0;
+}
+
+/* The scheduler may be attached more than once (standby): tasks and vCPUs are counted from the beginning each time. */
+static void sched__start_anew(void)
+{
+	int i;
+
+	exit_kind = 0;
+	total_share = 0;
+	nr_runnable = 0;
+	__builtin_memset(&vcpud, 0, sizeof(vcpud));
+	bpf_for (i, 0, nr_vcpus) {
+		struct vcpu_ctx *v = vcpu__of(i);
+		__u64 offline = v->offline;
+
+		__builtin_memset(v, 0, sizeof(*v));
+		v->offline = v->parked = offline;
+	}
+}
+
+static __always_inline __s32 sched__start(void)
+{
+	__s32 error;
+	int i;
+
+	sched__start_anew();
+	bpf_for (i, 0, nr_vcpus) {
+		error = scx_bpf_create_dsq(QUEUE_OPEN(i), -1);
+		if (!error)
+			error = scx_bpf_create_dsq(QUEUE_PINNED(i), -1);
+		if (error)
+			return error;
+	}
+	return 0;
+}
+
+static __always_inline void exit__note(struct scx_exit_info *info)
+{
+	exit_code = info->exit_code;
+	bpf_probe_read_kernel_str(exit_reason, sizeof(exit_reason), info->reason);
+	bpf_probe_read_kernel_str(exit_message, sizeof(exit_message), info->msg);
+	exit_kind = info->kind;
+}
+
+#endif /* ENTRAIN_GUEST_SCHED_LIFECYCLE_H */

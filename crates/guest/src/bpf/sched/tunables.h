@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The constants of the guest's scheduler. Those of its decisions stand beside each decision in crates/policy/include:
+ * slices and preemption in guest_preempt.h, prices of vCPUs in guest_wake.h, load in guest_load.h, parking in
+ * guest_vcpud.h.
+ */
+#ifndef ENTRAIN_GUEST_SCHED_TUNABLES_H
+#define ENTRAIN_GUEST_SCHED_TUNABLES_H
+
+#include "kernel.h"
+#include "entrain.h"
+#include "policy.h"
+
+/* By the loader: possible vCPUs, those that are online, and whether vCPUs are parked. */
+const volatile __u32 nr_vcpus = 1;
+const volatile __u32 nr_online = 1;
+const volatile bool use_vcpud = true;
+
+/* Other vCPUs that a busy vCPU looks at when it picks its next task, and a waking task at most. */
+#define LOOK_AT_BUSY 4
+#define LOOK_AT_WAKE 32
+
+/* Loads are brought up to date at most this often: two of their periods, and less than a tick. */
+#define LOAD_EVERY_NS (2 * ENTRAIN_MSEC)
+
+/* Between two steps of the controller that parks vCPUs. */
+#define STEP_NS ENTRAIN_MSEC
+
+/* A vCPU counts as pinned when pinned tasks had more than half of it in the last window of this length. */
+#define PINNED_WINDOW_NS (100 * ENTRAIN_MSEC)
+
+/* The kernel falls back to EEVDF when a runnable task waits so long: far above what any load makes it wait. */
+#define WATCHDOG_MS 10000
+
+#endif /* ENTRAIN_GUEST_SCHED_TUNABLES_H */
