@@ -12,6 +12,7 @@ pub mod kernel;
 pub mod kicks;
 pub mod lock;
 pub mod pages;
+mod program;
 pub mod schedule;
 pub mod selftest;
 pub mod status;

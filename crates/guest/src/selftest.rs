@@ -14,30 +14,20 @@ use serde::Serialize;
 
 use crate::agent::Companion;
 use crate::error::{GuestError, Result};
-use crate::kernel::run;
 use crate::pages::{Pages, paired_seed};
+use crate::program;
 
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::undocumented_unsafe_blocks)]
 mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/selftest.skel.rs"));
 }
+use skeleton::types::entrain_hammer as Hammer;
 use skeleton::{SelftestSkel, SelftestSkelBuilder};
 
 /// Additions of one call of the program: some milliseconds, so that preemption stays off for no longer.
 const LOOPS: u32 = 20_000;
 /// How long one beat hammers; the agent's heartbeat goes on in between.
 const BURST: Duration = Duration::from_millis(400);
-
-/// `struct entrain_hammer` of bpf/selftest.h.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-struct Hammer {
-    vcpu: u32,
-    levels: u32,
-    loops: u32,
-    error: i32,
-    trips: u64,
-}
 
 /// What came out, as printed.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -111,7 +101,7 @@ impl Selftest {
         while Instant::now() < end {
             // Levels 0 to 4 in turn.
             let ask = Hammer { vcpu: self.vcpu, levels: self.level, loops: LOOPS, ..Hammer::default() };
-            let seen = run(&skel.progs.hammer, ask)?;
+            let seen = program::run(&skel.progs.hammer, ask)?;
             if seen.error != 0 {
                 return Err(GuestError::SelfCheck(format!("the hammer failed: {}", seen.error)));
             }

@@ -5,14 +5,14 @@ use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use entrain_channel::page::{HeaderValues, HostFastValues, HostSlowValues, Page};
+use entrain_channel::page::{HeaderValues, HostFastValues, HostSlowValues, Page, feature};
 use entrain_channel::word::{Link, LinkState, Seed, TIME_SHIFT, VcpuState};
 use serde::Serialize;
 
-use crate::agent::{SHOWN, feature_names};
 use crate::error::{GuestError, Result};
 use crate::lock::Lock;
 use crate::pages::Pages;
+use crate::schedule::shown;
 
 /// Time between two looks at the heartbeats: more than one beat of either side.
 const LOOK_TWICE: Duration = Duration::from_millis(700);
@@ -111,19 +111,13 @@ pub fn status(bpffs: &Path, run_folder: &Path) -> Result<Status> {
         schema: 1,
         agent,
         agent_beats: before.iter().zip(&after).all(|(b, a)| b.0 != a.0),
-        schedules: agent.and_then(|_| schedules(run_folder)),
+        schedules: agent.and_then(|_| shown::attached(run_folder)),
         cookie: format!("{:016x}", first.cookie),
         features: feature_names(first.features),
         preempt_layout: first.preempt_layout,
         paired: vcpus.iter().filter(|vcpu| vcpu.link == "paired").count(),
         vcpus,
     })
-}
-
-/// From the file in which the scheduler shows its counters; nothing without one.
-fn schedules(run_folder: &Path) -> Option<bool> {
-    let text = std::fs::read_to_string(run_folder.join(SHOWN)).ok()?;
-    serde_json::from_str::<serde_json::Value>(&text).ok()?["attached"].as_bool()
 }
 
 fn vcpu_status(page: &Page, host_beats: bool) -> VcpuStatus {
@@ -175,6 +169,11 @@ fn link_name(state: LinkState) -> &'static str {
         LinkState::Released => "released",
         LinkState::Withdrawn => "withdrawn",
     }
+}
+
+/// Names of the features in a word.
+fn feature_names(bits: u64) -> Vec<&'static str> {
+    feature::NAMES.iter().filter(|(_, bit)| bits & bit != 0).map(|(name, _)| *name).collect()
 }
 
 impl Status {
