@@ -35,12 +35,12 @@ void SCX_OP(guest_dispatch, __s32 cpu, struct task_struct *prev)
 
 void SCX_OP(guest_running, struct task_struct *p)
 {
-	account__running(p);
+	task__running(p);
 }
 
 void SCX_OP(guest_stopping, struct task_struct *p, bool runnable)
 {
-	account__stopping(p, runnable);
+	task__stopping(p, runnable);
 }
 
 void SCX_OP(guest_tick, struct task_struct *p)
@@ -50,12 +50,12 @@ void SCX_OP(guest_tick, struct task_struct *p)
 
 void SCX_OP(guest_runnable, struct task_struct *p, __u64 enq_flags)
 {
-	account__runnable(p);
+	task__runnable(p);
 }
 
 void SCX_OP(guest_quiescent, struct task_struct *p, __u64 deq_flags)
 {
-	account__quiescent(p);
+	task__quiescent(p);
 }
 
 void SCX_OP(guest_update_idle, __s32 cpu, bool idle)

@@ -7,6 +7,7 @@
 #include "helper.bpf.h"
 #include "place.bpf.h"
 
+/* Puts a task into a queue of virtual time, with the slice that those who wait there leave it. */
 static __always_inline void queue__insert(struct task_struct *p, __u64 queue, __u64 vtime, __u64 enq_flags)
 {
 	scx_insert_vtime(p, queue, guest_slice(scx_bpf_dsq_nr_queued(queue)), vtime, enq_flags);

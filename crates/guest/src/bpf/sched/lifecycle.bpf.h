@@ -3,6 +3,7 @@
 #ifndef ENTRAIN_GUEST_SCHED_LIFECYCLE_H
 #define ENTRAIN_GUEST_SCHED_LIFECYCLE_H
 
+#include <asm-generic/errno-base.h>
 #include "park.bpf.h"
 
 /* Why the scheduler was left; read by the loader. */
@@ -11,12 +12,13 @@ __s64 exit_code;
 __u8 exit_reason[128];
 __u8 exit_message[256];
 
+/* Makes room for what is remembered of a task. */
 static __always_inline __s32 task__init(struct task_struct *p)
 {
 	struct task_ctx *t = bpf_task_storage_get(&sched_tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 
 	if (!t)
-		return -12 /* ENOMEM */;
+		return -ENOMEM;
 	/* It may hold what an earlier attachment left. */
 	__builtin_memset(t, 0, sizeof(*t));
 	return 0;
@@ -40,6 +42,7 @@ static void sched__start_anew(void)
 	}
 }
 
+/* The scheduler is attached: two queues for each vCPU. */
 static __always_inline __s32 sched__start(void)
 {
 	__s32 error;
@@ -56,6 +59,7 @@ static __always_inline __s32 sched__start(void)
 	return 0;
 }
 
+/* The kernel takes the scheduler down. */
 static __always_inline void exit__note(struct scx_exit_info *info)
 {
 	exit_code = info->exit_code;

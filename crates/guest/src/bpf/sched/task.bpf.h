@@ -5,7 +5,8 @@
 
 #include "account.bpf.h"
 
-static __always_inline void account__runnable(struct task_struct *p)
+/* The task wants to run: it counts among all that do. */
+static __always_inline void task__runnable(struct task_struct *p)
 {
 	struct task_ctx *t = task__of(p);
 	__u64 share;
@@ -28,7 +29,8 @@ static __always_inline void task__refresh_share(struct task_struct *p, struct ta
 	t->share = share;
 }
 
-static __always_inline void account__running(struct task_struct *p)
+/* The task begins to run. */
+static __always_inline void task__running(struct task_struct *p)
 {
 	__s32 cpu = scx_bpf_task_cpu(p);
 	struct task_ctx *t = task__of(p);
@@ -40,7 +42,8 @@ static __always_inline void account__running(struct task_struct *p)
 	page__publish_running(cpu, p);
 }
 
-static __always_inline void account__stopping(struct task_struct *p, bool runnable)
+/* The task stops running; it goes to sleep unless it is still `runnable`. */
+static __always_inline void task__stopping(struct task_struct *p, bool runnable)
 {
 	__s32 cpu = scx_bpf_task_cpu(p);
 	struct task_ctx *t = task__of(p);
@@ -59,7 +62,8 @@ static __always_inline void account__stopping(struct task_struct *p, bool runnab
 	}
 }
 
-static __always_inline void account__quiescent(struct task_struct *p)
+/* The task does not want to run any more. */
+static __always_inline void task__quiescent(struct task_struct *p)
 {
 	struct task_ctx *t = task__of(p);
 

@@ -3,10 +3,11 @@
 #ifndef ENTRAIN_GUEST_SCHED_TICK_H
 #define ENTRAIN_GUEST_SCHED_TICK_H
 
-#include "account.bpf.h"
 #include "helper.bpf.h"
 #include "park.bpf.h"
+#include "task.bpf.h"
 
+/* `p` is the task that runs. */
 static __always_inline void vcpu__tick(struct task_struct *p)
 {
 	__s32 cpu = scx_bpf_task_cpu(p), other;
