@@ -72,6 +72,14 @@ code() {
 		{ n = split($0, part, "`"); for (i = 2; i <= n; i += 2) out(part[i]) }' "$1"
 }
 
+# Files and folders of the repository that are named as code.
+paths() {
+	local line path
+	while IFS=: read -r line path; do
+		compgen -G "$path" >/dev/null || complain "$1" "$line" "no $path in the repository"
+	done < <(code "$1" | sed -nE 's/^([0-9]+):((crates|scripts|packaging)\/[A-Za-z0-9_.*\/-]+)$/\1:\2/p')
+}
+
 HOST=" $(commands crates/entrain/src/main.rs Command | tr '\n' ' ') "
 LAB=" $(commands "$(git grep -l "enum LabCommand {" -- crates)" LabCommand | tr '\n' ' ') "
 TARGETS=" $(sed -n 's/^\([a-z][a-z-]*\):.*/\1/p' Makefile | tr '\n' ' ') "
@@ -125,6 +133,7 @@ for file in "${FILES[@]}"; do
 	links "$file"
 	issues "$file"
 	names "$file"
+	paths "$file"
 done
 [[ $failed -eq 0 ]] && echo "${#FILES[@]} Markdown files are in order"
 exit "$failed"
