@@ -64,8 +64,13 @@ fn running(daemon: Option<&Daemon>) -> Finding {
     const FOR: &str = "everything on this host";
     match daemon {
         Some(status) => {
-            let vms = status.vms.len();
-            Finding::ok("host.daemon", FOR, format!("runs (pid {}, mode {}, {vms} VMs)", status.pid, status.mode))
+            let runs = format!("runs (pid {}, mode {}, {} VMs)", status.pid, status.mode, status.vms.len());
+            let Some(fallback) = &status.fallback else { return Finding::ok("host.daemon", FOR, runs) };
+            let remedy = match fallback.retry_in_ns {
+                Some(ns) => format!("remove what it names; it tries again by itself (in {} s)", ns / 1_000_000_000),
+                None => "remove what it names, then: systemctl reload entrain-host".to_owned(),
+            };
+            Finding::warn("host.daemon", FOR, format!("{runs}, but only observes: {}", fallback.why), remedy)
         }
         None => Finding::warn("host.daemon", FOR, "does not run", "systemctl start entrain-host, or: entrain host"),
     }

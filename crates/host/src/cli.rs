@@ -12,7 +12,7 @@ use crate::classes::Classes;
 use crate::daemon::{Options, run as run_daemon};
 use crate::mode::Observe;
 use crate::programs::Programs;
-use crate::schedule::{self, Perf, companion::Schedule};
+use crate::schedule::{self, Perf, mode::Schedule};
 use crate::uclamp::Clamps;
 use crate::{complexity, cpus, metrics};
 
@@ -119,7 +119,7 @@ pub fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
             run_daemon(&options, extra, |_| Ok(Box::new(Clamps::start(&options.run_dir)?)))?;
         }
         Mode::Observe => run_daemon(&options, extra, |_| Ok(Box::new(Observe)))?,
-        Mode::Schedule => run_daemon(&options, extra | feature::HOST_SCHED, |programs| {
+        Mode::Schedule => run_daemon(&options, extra, |programs| {
             let (tune, perf, capacities) = (args.tune, args.perf, args.capacities);
             let schedule = schedule::Options { tune, perf, capacities, ..Default::default() };
             Ok(Box::new(Schedule::start(schedule, programs)?))

@@ -132,6 +132,11 @@ impl Shares {
         Shares { at: now, past: BTreeMap::new(), contended: false, stirred: 0, by_group }
     }
 
+    /// The host's scheduler has changed; `by_group` as in [`Self::new`].
+    pub(crate) fn set_by_group(&mut self, by_group: bool) {
+        self.by_group = by_group;
+    }
+
     /// How long to wait for the next update.
     pub(crate) fn period(&self) -> Duration {
         match (self.contended, self.stirred) {

@@ -55,6 +55,15 @@ pub struct ScheduleStatus {
     pub lag_ns: i64,
 }
 
+/// Why mode `schedule` only observes, for now.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FallbackStatus {
+    /// What ended the scheduler, or keeps it from starting.
+    pub why: String,
+    /// Time to the next try, ns, 0 while it is under way; `None` = not before SIGHUP or a new start.
+    pub retry_in_ns: Option<u64>,
+}
+
 /// What a pCPU is asked to run at, 1/1024 of the biggest pCPU at its highest frequency.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -7,7 +7,7 @@ use rustix::thread::CapabilitySet;
 
 use crate::classes::Schedule;
 use crate::error::HostError;
-use crate::figures::{LevelStatus, ProgramStatus, ScheduleStatus};
+use crate::figures::{FallbackStatus, LevelStatus, ProgramStatus, ScheduleStatus};
 use crate::fleet::Fleet;
 use crate::schedule::account::Account;
 
@@ -15,6 +15,10 @@ use crate::schedule::account::Account;
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) schedule: Option<ScheduleStatus>,
+    /// Why the mode only observes for now.
+    pub(crate) fallback: Option<FallbackStatus>,
+    /// Times that it began to.
+    pub(crate) fallbacks: u64,
     /// By the vCPU's thread.
     pub(crate) accounts: BTreeMap<i32, Account>,
     /// By number of the pCPU; empty where no levels are asked for.
@@ -28,8 +32,8 @@ pub(crate) struct Figures {
 pub(crate) trait Mode {
     /// Its name, for the status.
     fn name(&self) -> &'static str;
-    /// Whether a VM in a cgroup of its own gets its share however few of its vCPUs run.
-    fn fair_to_groups(&self) -> bool {
+    /// Whether Entrain's scheduler has the host's tasks now.
+    fn schedules(&self) -> bool {
         false
     }
     /// What it alone knows, for the status.
@@ -44,9 +48,14 @@ pub(crate) trait Mode {
     fn needs(&self) -> CapabilitySet {
         CapabilitySet::empty()
     }
-    /// With every heartbeat. An error ends the daemon.
-    fn watch(&mut self) -> Result<(), HostError>;
-    /// What cannot wait for a heartbeat. Returns when it is to be called again; `None` = never. An error ends the daemon.
+    /// With every heartbeat. True: what [`Self::schedules`] says has changed, and all else is to be asked anew. An error
+    /// ends the daemon.
+    fn watch(&mut self) -> Result<bool, HostError> {
+        Ok(false)
+    }
+    /// An administrator has sent SIGHUP.
+    fn reload(&mut self) {}
+    /// What cannot wait for a heartbeat. Returns when it is to be called again; `None` = when [`Self::watch`] says so. An error ends the daemon.
     fn fine(&mut self, _fleet: &Fleet) -> Result<Option<Duration>, HostError> {
         Ok(None)
     }
@@ -58,8 +67,5 @@ pub(crate) struct Observe;
 impl Mode for Observe {
     fn name(&self) -> &'static str {
         "observe"
-    }
-    fn watch(&mut self) -> Result<(), HostError> {
-        Ok(())
     }
 }

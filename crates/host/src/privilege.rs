@@ -1,7 +1,8 @@
 //! Capabilities that the daemon keeps once its programs are loaded: what a fault in it could still do afterwards.
 //!
 //! Loading and attaching BPF takes SYS_ADMIN, BPF and PERFMON; calling what is loaded through its file descriptors takes
-//! nothing. Threads that only serve a socket keep no capability at all.
+//! nothing. Threads that only serve a socket keep no capability at all; the one that loads the host's scheduler, and again
+//! after it has ended, keeps what loading takes and nothing else.
 
 use std::io;
 
@@ -11,6 +12,9 @@ use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabiliti
 /// another user's, and writes weights of cgroups that are delegated to other users (DAC_OVERRIDE).
 const KEPT: CapabilitySet =
     CapabilitySet::SYS_PTRACE.union(CapabilitySet::CHECKPOINT_RESTORE).union(CapabilitySet::DAC_OVERRIDE);
+
+/// Loads BPF programs and attaches them, where all of them are needed.
+const LOADING: CapabilitySet = CapabilitySet::SYS_ADMIN.union(CapabilitySet::BPF).union(CapabilitySet::PERFMON);
 
 /// What of `permitted` is kept, with what the mode needs beside (`more`). Before CHECKPOINT_RESTORE was given to services, SYS_ADMIN stood for it: where a unit or
 /// a container grants the old one alone, that stays.
@@ -24,6 +28,12 @@ fn kept(permitted: CapabilitySet, more: CapabilitySet) -> CapabilitySet {
 pub(crate) fn drop_after_loading(more: CapabilitySet) -> io::Result<CapabilitySet> {
     set_no_new_privs(true)?;
     keep(kept(capabilities(None)?.permitted, more))
+}
+
+/// Drops what loading BPF programs does not need; for the thread that loads the scheduler again. Returns what is left.
+pub(crate) fn drop_for_loading() -> io::Result<CapabilitySet> {
+    set_no_new_privs(true)?;
+    keep(capabilities(None)?.permitted & LOADING)
 }
 
 /// Drops all of the calling thread's; for a thread that serves clients.

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use entrain_bpf::{ArrayView, Error, Features, Step};
+use entrain_channel::page::feature;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, OpenObject, ProgramInput, ProgramMut};
 
@@ -121,6 +122,15 @@ impl Programs {
     /// Whether the kernel tells of vCPUs that spin.
     pub(crate) fn sees_spins(&self) -> bool {
         self.has_wfx
+    }
+
+    /// Tells the programs, and with the next heartbeat the guests, whether Entrain's scheduler has the host's tasks.
+    pub(crate) fn tell_schedules(&mut self, schedules: bool) {
+        let features = if schedules { feature::HOST_SCHED } else { 0 };
+        if let Some(data) = self.observe.maps.bss_data.as_deref_mut() {
+            // SAFETY: an aligned word of the mapped data that BPF only reads.
+            unsafe { (&raw mut data.mode_features).write_volatile(features) };
+        }
     }
 
     /// Asks for an event when the next pCPU goes idle.

@@ -48,6 +48,8 @@ pub(crate) fn take(fleet: &Fleet, mode: &str, uptime: Duration, work: Work, figu
         schema: SCHEMA,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         mode: mode.to_owned(),
+        fallback: figures.fallback,
+        fallbacks: figures.fallbacks,
         pid: std::process::id(),
         now_ns,
         uptime_ns: uptime.as_nanos() as u64,

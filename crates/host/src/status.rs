@@ -11,7 +11,7 @@ use crossbeam_channel::{Sender, bounded};
 use serde::{Deserialize, Serialize};
 
 use crate::channel::Channel;
-use crate::figures::{LevelStatus, ProgramStatus, ScheduleStatus};
+use crate::figures::{FallbackStatus, LevelStatus, ProgramStatus, ScheduleStatus};
 use crate::privilege;
 
 /// Raised when a field changes its meaning or goes away; new fields do not raise it.
@@ -51,8 +51,14 @@ pub struct Status {
     pub schema: u32,
     /// Of the daemon.
     pub version: String,
-    /// `observe` or `schedule`.
+    /// `observe` or `schedule`, as it was started.
     pub mode: String,
+    /// Mode `schedule` only observes for now.
+    #[serde(default)]
+    pub fallback: Option<FallbackStatus>,
+    /// Times that its scheduler has ended by itself.
+    #[serde(default)]
+    pub fallbacks: u64,
     /// Of the daemon.
     pub pid: u32,
     /// When this was taken.
@@ -330,6 +336,8 @@ pub(crate) mod tests {
             schema: SCHEMA,
             version: "0".into(),
             mode: "observe".into(),
+            fallback: None,
+            fallbacks: 0,
             pid: 1,
             now_ns: 5,
             uptime_ns: 5,

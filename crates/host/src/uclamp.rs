@@ -208,10 +208,6 @@ impl Mode for Clamps {
         CapabilitySet::SYS_NICE
     }
 
-    fn watch(&mut self) -> Result<(), HostError> {
-        Ok(())
-    }
-
     fn fine(&mut self, fleet: &Fleet) -> Result<Option<Duration>, HostError> {
         fleet.publish_levels()?;
         let busy = self.look(fleet);

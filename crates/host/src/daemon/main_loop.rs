@@ -47,7 +47,7 @@ pub(super) struct MainLoop {
 
 impl MainLoop {
     pub(super) fn new(
-        fleet: Fleet,
+        mut fleet: Fleet,
         finder: Finder,
         mode: Box<dyn Mode>,
         events: Events,
@@ -56,6 +56,7 @@ impl MainLoop {
         selftest: bool,
     ) -> Self {
         let started = Instant::now();
+        fleet.set_scheduler(mode.schedules());
         Self {
             fleet,
             finder,
@@ -135,7 +136,12 @@ impl MainLoop {
         if beat.moved {
             self.look_soon();
         }
-        self.mode.watch()?;
+        if self.mode.watch()? {
+            self.fleet.set_scheduler(self.mode.schedules());
+            self.timers.set(Task::Mode, Instant::now());
+            // A scheduler that has just started does not know the classes.
+            self.look_soon();
+        }
         if self.fleet.search_is_urgent() {
             self.search();
         }
@@ -200,6 +206,7 @@ impl MainLoop {
             }
             Some(Err(error)) => warn!("SIGHUP: the classes stay as they were: {error}"),
         }
+        self.mode.reload();
         self.look_soon();
     }
 

@@ -77,7 +77,7 @@ pub(crate) fn run(
     // All is loaded and attached: from here on file descriptors are enough.
     let left = privilege::drop_after_loading(mode.needs()).map_err(system("cannot give up capabilities"))?;
     info!("kept of all capabilities: {left:?}");
-    let fleet = Fleet::new(programs, PathBuf::from("/proc"), mode.fair_to_groups());
+    let fleet = Fleet::new(programs, PathBuf::from("/proc"));
     let mut main_loop = MainLoop::new(fleet, finder, mode, events, pcpus, classes, options.selftest);
     info!("observing {cpus} pCPUs; status in {}", socket.display());
     tell_service_manager(NotifyState::Ready);

@@ -34,8 +34,8 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    /// `by_group`: as [`Shares::new`].
-    pub(crate) fn new(programs: Programs, proc: PathBuf, by_group: bool) -> Self {
+    /// No VMs yet, under the kernel's own scheduler.
+    pub(crate) fn new(programs: Programs, proc: PathBuf) -> Self {
         Self {
             programs,
             proc,
@@ -43,8 +43,14 @@ impl Fleet {
             vcpu_numbers: Numbers::new(HOST_VCPUS),
             vm_numbers: Numbers::new(HOST_VMS),
             full: false,
-            shares: Shares::new(Instant::now(), by_group),
+            shares: Shares::new(Instant::now(), false),
         }
+    }
+
+    /// The host's scheduler has changed: it is Entrain's now (`schedules`), or the kernel's own.
+    pub(crate) fn set_scheduler(&mut self, schedules: bool) {
+        self.programs.tell_schedules(schedules);
+        self.shares.set_by_group(schedules);
     }
 
     /// Entries of vCPUs in BPF's table that may be in use: the highest used number + 1.

@@ -140,6 +140,9 @@ pub(super) fn openmetrics(status: &Status, counted: bool) -> Result<String, fmt:
 fn host(registry: &mut Registry, status: &Status) {
     let build = Build { version: status.version.clone(), mode: status.mode.clone() };
     gauges(registry, "build_info", "The daemon; always 1", None, [(build, 1.0)]);
+    let fallback = "1 while mode schedule only observes, under the kernel's own scheduler";
+    gauge(registry, "fallback", fallback, None, f64::from(u8::from(status.fallback.is_some())));
+    counter(registry, "fallbacks", "Times that the host's scheduler ended by itself", None, status.fallbacks as f64);
     let vcpus: usize = status.vms.iter().map(|vm| vm.vcpus.len()).sum();
     gauge(registry, "vms", "VMs that are known", None, status.vms.len() as f64);
     gauge(registry, "vcpus", "vCPUs that are known", None, vcpus as f64);
@@ -439,6 +442,7 @@ mod tests {
         ] {
             assert!(text.lines().any(|one| one == line), "{line} in\n{text}");
         }
+        assert!(text.contains("entrain_fallback 0.0\n"), "{text}");
         let observing = openmetrics(&Status { schedule: None, ..status }, false).expect("encodes");
         assert!(!observing.contains("sched_") && !observing.contains("entrain_bpf"));
     }

@@ -6,11 +6,13 @@
 
 pub(crate) mod account;
 mod classes;
-pub(crate) mod companion;
 pub(crate) mod error;
+mod fallback;
 mod guard;
 mod interface;
 mod load;
+mod loader;
+pub(crate) mod mode;
 mod options;
 mod perf;
 mod topology;

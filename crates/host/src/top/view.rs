@@ -1,5 +1,7 @@
 //! The screen.
 
+use std::fmt::Write;
+
 use ratatui::Frame;
 use ratatui::crossterm::event::KeyCode;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -144,13 +146,18 @@ impl View {
     /// Draws the screen.
     pub(super) fn draw(&mut self, frame: &mut Frame<'_>, before: &Status, now: &Status) {
         let area = frame.area();
-        let layout =
-            Layout::vertical([Constraint::Length(1), Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)]);
+        let told = summary(now);
+        let layout = Layout::vertical([
+            Constraint::Length(told.lines().count() as u16),
+            Constraint::Length(1),
+            Constraint::Min(0),
+            Constraint::Length(1),
+        ]);
         let [top, head, body, foot] = layout.areas(area);
         let name = NAME + (area.width as usize).saturating_sub(WIDTH + 1);
-        frame.render_widget(Paragraph::new(summary(now)), top);
+        frame.render_widget(Paragraph::new(told), top);
         if let (Some(tid), false) = (self.vcpu, self.help) {
-            let rest = Rect { height: area.height.saturating_sub(2), y: area.y + 1, ..area };
+            let rest = Rect { height: area.height.saturating_sub(top.height + 1), y: area.y + top.height, ..area };
             self.draw_vcpu(frame, rest, tid, before, now);
             frame.render_widget(Paragraph::new("Esc back  ? help  q quit"), foot);
             return;
@@ -234,17 +241,22 @@ impl View {
     }
 }
 
+/// A line, and another where the mode cannot do what it was started for.
 fn summary(now: &Status) -> String {
     let idle = now.pcpus.iter().filter(|cpu| cpu.idle).count();
     let vcpus: usize = now.vms.iter().map(|vm| vm.vcpus.len()).sum();
     let paired = now.vms.iter().flat_map(|vm| &vm.vcpus).filter(|vcpu| vcpu.paired).count();
-    format!(
+    let mut text = format!(
         "entrain {}: {} pCPUs ({idle} idle), {} VMs, {vcpus} vCPUs ({paired} paired), up {} s",
         now.mode,
         now.pcpus.len(),
         now.vms.len(),
         now.uptime_ns / 1_000_000_000,
-    )
+    );
+    if let Some(fallback) = &now.fallback {
+        let _ = write!(text, "\nonly observing: {}", fallback.why);
+    }
+    text
 }
 
 fn header(name: usize) -> String {
@@ -349,6 +361,16 @@ mod tests {
         assert!(screen(&mut view, 80)[3].contains("web"));
         view.key(KeyCode::Esc);
         assert!(screen(&mut view, 80)[2].contains("2/2 run"));
+    }
+
+    #[test]
+    fn a_mode_that_only_observes_says_why() {
+        let fallback = Some(crate::figures::FallbackStatus { why: "a limit".into(), retry_in_ns: None });
+        let now = Status { mode: "schedule".into(), fallback, ..status(1, &[("web", &[(0, 0, 0)])]) };
+        let text = View::new(Order::Vm, String::new(), false).plain(&now, &now);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].starts_with("entrain schedule:") && lines[1] == "only observing: a limit", "{text}");
+        assert!(lines[2].starts_with("VM "), "{text}");
     }
 
     #[test]
