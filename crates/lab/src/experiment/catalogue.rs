@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use entrain_config::Source;
+use entrain_config::ConfigError;
 
-use super::{Experiment, ExperimentError, validate};
+use super::extends::{self, File};
+use super::{Experiment, ExperimentError, common, tree, validate};
 
 /// The built-in files, by name.
 const BUILT_IN: &[(&str, &str)] = &[
@@ -52,26 +53,60 @@ pub struct Entry {
 
 /// All built-in experiments.
 pub fn list() -> Result<Vec<Entry>, ExperimentError> {
-    BUILT_IN.iter().map(|(name, text)| Ok(Entry { name, title: parse(name, text)?.title })).collect()
+    BUILT_IN.iter().map(|(name, _)| Ok(Entry { name, title: load(name)?.title })).collect()
 }
 
 /// A built-in experiment by its name, or one from a file by its path.
 pub fn load(name: &str) -> Result<Experiment, ExperimentError> {
-    if let Some((_, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
-        return parse(name, text);
+    match file(name, None)? {
+        Some(file) => read(file),
+        None => Err(ExperimentError::Unknown { name: name.to_owned(), known: names() }),
     }
-    if !name.contains('/') && !name.ends_with(".toml") {
-        let known = BUILT_IN.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", ");
-        return Err(ExperimentError::Unknown { name: name.to_owned(), known });
-    }
-    parse(name, &entrain_config::read(Path::new(name))?)
 }
 
-/// An experiment from its text; `file` is only for messages.
+/// An experiment from its text; `file` is only for messages, and for what it extends.
 pub fn parse(file: &str, text: &str) -> Result<Experiment, ExperimentError> {
-    let file = if file.contains(['/', '.']) { file.to_owned() } else { format!("experiments/{file}.toml") };
-    let source = Source { file: &file, text };
-    let experiment: Experiment = source.parse()?;
+    let name = if file.contains(['/', '.']) { file.to_owned() } else { built_in(file) };
+    read(File { name, text: text.to_owned() })
+}
+
+/// The file of a built-in experiment, or one by its path, which may be relative to a folder.
+pub(super) fn file(name: &str, folder: Option<&Path>) -> Result<Option<File>, ExperimentError> {
+    if let Some((_, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
+        return Ok(Some(File { name: built_in(name), text: (*text).to_owned() }));
+    }
+    if !name.contains('/') && !name.ends_with(".toml") {
+        return Ok(None);
+    }
+    let path = folder.map_or_else(|| name.into(), |folder| folder.join(name));
+    let text = entrain_config::read(&path)?;
+    Ok(Some(File { name: path.display().to_string(), text }))
+}
+
+/// The built-in experiments, for a message.
+pub(super) fn names() -> String {
+    BUILT_IN.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", ")
+}
+
+fn built_in(name: &str) -> String {
+    format!("experiments/{name}.toml")
+}
+
+fn read(file: File) -> Result<Experiment, ExperimentError> {
+    let files = extends::chain(file)?;
+    // What is extended is an experiment itself: what is wrong with it is told as its own, by its own line.
+    for bases in (1..files.len()).rev() {
+        resolve(&files[bases..])?;
+    }
+    Ok(resolve(&files)?)
+}
+
+/// The first of the files with what it inherits from the others.
+fn resolve(files: &[File]) -> Result<Experiment, ConfigError> {
+    let source = files[0].source();
+    let mut table = extends::merged(files)?;
+    common::expand(&mut table, &source)?;
+    let experiment: Experiment = tree::typed(&source, table, 0..source.text.len())?;
     validate::validate(&experiment, &source)?;
     Ok(experiment)
 }

@@ -4,9 +4,14 @@
 //! file is read, so that a misspelt arm is an error with its line and not an experiment that measures nothing.
 
 mod catalogue;
+mod common;
 mod error;
+mod extends;
+#[cfg(test)]
+mod resolve_tests;
 #[cfg(test)]
 mod tests;
+mod tree;
 mod validate;
 
 pub use catalogue::{Entry, list, load, parse};
