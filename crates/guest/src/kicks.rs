@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::error::{GuestError, Result};
 use crate::pages::{Pages, paired_seed};
 
-/// "At once": what the issue that asked for the hint allows, ns of the host's time.
+/// "At once": far less than a slice of the task that would be waited for, ns of the host's time.
 const AT_ONCE_NS: u64 = 100_000;
 /// The same for an emulated host, on which a wake-up itself takes as long as the bar above, ns.
 const AT_ONCE_EMULATED_NS: u64 = 1_000_000;
