@@ -83,7 +83,7 @@ paths() {
 HOST=" $(commands crates/entrain/src/main.rs Command | tr '\n' ' ') "
 LAB=" $(commands "$(git grep -l "enum LabCommand {" -- crates)" LabCommand | tr '\n' ' ') "
 TARGETS=" $(sed -n 's/^\([a-z][a-z-]*\):.*/\1/p' Makefile | tr '\n' ' ') "
-EXPERIMENTS=" $(git ls-files -co --exclude-standard 'crates/*/experiments/*.toml' | sed 's|.*/||; s|\.toml$||' | tr '\n' ' ') "
+EXPERIMENTS=" $(git ls-files -co --exclude-standard ':(glob)crates/*/experiments/*.toml' | sed 's|.*/||; s|\.toml$||' | tr '\n' ' ') "
 OPTIONS=" $(grep -rhA1 --include='*.rs' '#\[arg(' crates | grep -oE 'long = "[a-z-]+"|^ *(pub )?[a-z_]+:' |
 	sed 's/^long = "//; s/[": ]//g; s/^pub//; s/_/-/g' | sort -u | tr '\n' ' ') help version "
 
