@@ -111,7 +111,7 @@ int depth(struct entrain_depth *d)
 	__u32 outside = 0, inside = 0;
 	__s64 error;
 
-	d->known = 0;
+	d->levels = 0;
 	if (!bpf_ksym_exists(bpf_preempt_disable))
 		return 0;
 	if (!at)
@@ -127,6 +127,6 @@ int depth(struct entrain_depth *d)
 	d->outside = outside;
 	d->inside = inside;
 	d->error = error;
-	d->known = 1;
+	d->levels = 3;
 	return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What register.bpf.c and src/kernel.rs exchange: the contexts of programs that are run once, by the agent alone. */
+/* Contexts of the programs of register.bpf.c, which the agent alone runs, once for each question. */
 #ifndef ENTRAIN_REGISTER_H
 #define ENTRAIN_REGISTER_H
 
@@ -23,12 +23,11 @@ struct entrain_peek {
 	__s64 error;
 };
 
-/* Reads this CPU's preempt count, outside and inside ENTRAIN_DEPTH levels of preempt_disable. */
-#define ENTRAIN_DEPTH 3
+/* Reads this CPU's preempt count, outside and inside some levels of preempt_disable. */
 struct entrain_depth {
 	__u64 address; /* in; 0: in the current task, at `offset` */
 	__u32 offset;  /* in */
-	__u32 known;   /* 0: this kernel's BPF can't disable preemption, nothing was read */
+	__u32 levels;  /* that were entered; 0: this kernel's BPF can't disable preemption, nothing was read */
 	__u32 outside;
 	__u32 inside;
 	__s64 error;

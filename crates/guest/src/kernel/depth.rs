@@ -5,9 +5,6 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use super::probe::{Depth, Probe, Survey};
 use crate::error::{GuestError, Result};
 
-/// `ENTRAIN_DEPTH` of bpf/register.h.
-const DEPTH: u32 = 3;
-
 /// On each CPU that is online, the count must rise by as many levels as are entered.
 pub(super) fn check(probe: &Probe<'_>, offset: u32, surveys: &[Survey], online: &[u32]) -> Result<()> {
     let before = sched_getaffinity(None).map_err(GuestError::system("sched_getaffinity"))?;
@@ -26,13 +23,13 @@ pub(super) fn check(probe: &Probe<'_>, offset: u32, surveys: &[Survey], online: 
 }
 
 fn is_right(cpu: u32, seen: &Depth) -> Result<()> {
-    let levels = (seen.inside & 0xff).wrapping_sub(seen.outside & 0xff);
-    if seen.known == 0 || (seen.error == 0 && levels == DEPTH) {
+    let rise = (seen.inside & 0xff).wrapping_sub(seen.outside & 0xff);
+    if seen.levels == 0 || (seen.error == 0 && rise == seen.levels) {
         return Ok(());
     }
     Err(GuestError::SelfCheck(format!(
-        "the preempt count of CPU {cpu} went from {:#x} to {:#x} in {DEPTH} levels of preempt_disable (read error {})",
-        seen.outside, seen.inside, seen.error
+        "the preempt count of CPU {cpu} went from {:#x} to {:#x} in {} levels of preempt_disable (read error {})",
+        seen.outside, seen.inside, seen.levels, seen.error
     )))
 }
 
@@ -42,9 +39,9 @@ mod tests {
 
     #[test]
     fn a_count_that_does_not_rise_is_noticed() {
-        let seen = Depth { known: 1, outside: 1, inside: 4, ..Depth::default() };
+        let seen = Depth { levels: 3, outside: 1, inside: 4, ..Depth::default() };
         is_right(0, &seen).expect("3 levels");
-        is_right(0, &Depth { known: 0, ..seen }).expect("can't be checked");
+        is_right(0, &Depth { levels: 0, ..seen }).expect("can't be checked");
         assert!(is_right(0, &Depth { inside: 1, ..seen }).is_err());
         assert!(is_right(0, &Depth { error: -14, ..seen }).is_err());
     }

@@ -11,6 +11,7 @@ mod stats;
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 
+use entrain_bpf::copy_of;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, OpenObject};
 
@@ -140,12 +141,6 @@ impl Drop for Scheduler<'_> {
     fn drop(&mut self) {
         self.detach();
     }
-}
-
-/// A copy of a variable that BPF may change at this very moment; each of its words is read whole.
-fn copy_of<T: Copy>(variable: &T) -> T {
-    // SAFETY: a valid, aligned reference. Volatile, since the compiler doesn't know of the other writer.
-    unsafe { std::ptr::read_volatile(variable) }
 }
 
 /// A C string in a fixed array.
