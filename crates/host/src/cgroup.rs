@@ -6,6 +6,39 @@ use std::path::{Path, PathBuf};
 /// A cgroup's tree below a VM is a few levels deep (libvirt: 3); more is not looked through.
 const DEPTH: u32 = 8;
 
+/// The weight of a cgroup that nobody has set.
+const WEIGHT: u64 = 100;
+
+/// Where the host's scheduler counts a VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Group {
+    /// cgroup v2 weight, 1..=10000.
+    pub(crate) weight: u64,
+    /// In a cgroup that holds no other process. Elsewhere its vCPUs compete one by one, and a VM that uses fewer gets less.
+    pub(crate) own: bool,
+}
+
+impl Group {
+    /// The cgroup that holds a process and no other, or else the process's cgroup; `proc` and `cgroup` are where those file
+    /// systems are.
+    pub(crate) fn of(proc: &Path, cgroup: &Path, tgid: i32) -> Group {
+        let path = cgroup_of(proc, tgid);
+        let alone = path.as_deref().and_then(|path| own_group(cgroup, path, tgid));
+        let own = alone.is_some();
+        let shared = || Some(cgroup.join(path.as_deref()?.strip_prefix('/')?));
+        let weight = alone.or_else(shared).and_then(|group| fs::read_to_string(group.join("cpu.weight")).ok());
+        // The root has no weight, and neither has a group without the cpu controller: everybody is equal there.
+        let weight = weight.and_then(|text| text.trim().parse().ok()).unwrap_or(WEIGHT);
+        Group { weight, own }
+    }
+}
+
+impl Default for Group {
+    fn default() -> Self {
+        Group { weight: WEIGHT, own: false }
+    }
+}
+
 /// The cgroup of a process, with a slash in front.
 pub(crate) fn cgroup_of(proc: &Path, pid: i32) -> Option<String> {
     Some(path_in(&fs::read_to_string(proc.join(format!("{pid}/cgroup"))).ok()?)?.to_owned())
@@ -61,5 +94,21 @@ mod tests {
         assert_eq!(own("/machine.slice", 7), None);
         assert_eq!(own("/shared", 8), None, "another process is in it");
         assert_eq!(own("/", 8), None);
+    }
+
+    #[test]
+    fn a_weight_is_that_of_the_process_s_cgroup() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let file = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().expect("inside the root")).expect("a folder");
+            fs::write(path, text).expect("a file");
+        };
+        file("proc/7/cgroup", "0::/machine/a\n");
+        file("proc/8/cgroup", "0::/\n");
+        file("cgroup/machine/a/cpu.weight", "250\n");
+        let of = |tgid| Group::of(&root.path().join("proc"), &root.path().join("cgroup"), tgid);
+        assert_eq!(of(7), Group { weight: 250, own: true });
+        assert_eq!((of(8), of(9)), (Group::default(), Group::default()));
     }
 }

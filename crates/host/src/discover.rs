@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::interface::{FOUND_SLOT, FOUND_VCPU, FOUND_VM, Found};
-use crate::memory::{MemorySlot, Slots};
+use crate::slots::{MemorySlot, Slots};
 
 /// A VM as KVM has it now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

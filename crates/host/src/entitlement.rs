@@ -1,13 +1,11 @@
 //! How much CPU time each VM can have now: keeps what the VMs did in the last period, asks entitle.h, every few ms.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use entrain_policy::entitle;
 
-use crate::cgroup::{cgroup_of, own_group};
+use crate::cgroup::Group;
 
 /// Between two looks while VMs compete and a pCPU has gone idle: a guest learns of a neighbour's leaving within 10 ms.
 const PERIOD: Duration = Duration::from_millis(2);
@@ -43,18 +41,6 @@ const KEEPS: u32 = 24;
 const SLACK: u64 = 512;
 /// A VM that wants less than this is no reason for others not to park, 1/1024 pCPU.
 const LITTLE: u64 = 256;
-
-/// The weight of a cgroup that nobody has set.
-const WEIGHT: u64 = 100;
-
-/// Where the host's scheduler counts a VM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Group {
-    /// cgroup v2 weight, 1..=10000.
-    pub(crate) weight: u64,
-    /// In a cgroup that holds no other process. Elsewhere its vCPUs compete one by one, and a VM that uses fewer gets less.
-    pub(crate) own: bool,
-}
 
 /// What counts for a VM's entitlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,27 +182,6 @@ impl Shares {
     }
 }
 
-impl Group {
-    /// The cgroup that holds a process and no other, or else the process's cgroup; `proc` and `cgroup` are where those file
-    /// systems are.
-    pub(crate) fn of(proc: &Path, cgroup: &Path, tgid: i32) -> Group {
-        let path = cgroup_of(proc, tgid);
-        let alone = path.as_deref().and_then(|path| own_group(cgroup, path, tgid));
-        let own = alone.is_some();
-        let shared = || Some(cgroup.join(path.as_deref()?.strip_prefix('/')?));
-        let weight = alone.or_else(shared).and_then(|group| fs::read_to_string(group.join("cpu.weight")).ok());
-        // The root has no weight, and neither has a group without the cpu controller: everybody is equal there.
-        let weight = weight.and_then(|text| text.trim().parse().ok()).unwrap_or(WEIGHT);
-        Group { weight, own }
-    }
-}
-
-impl Default for Group {
-    fn default() -> Self {
-        Group { weight: WEIGHT, own: false }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -224,7 +189,7 @@ mod tests {
     const STEP: Duration = Duration::from_millis(4);
 
     fn claim(vm: u64, busy: u64, wants: u32) -> Claim {
-        Claim { vm, vcpus: 4, group: Group { weight: WEIGHT, own: true }, busy, wants }
+        Claim { vm, vcpus: 4, group: Group { own: true, ..Group::default() }, busy, wants }
     }
 
     #[test]
@@ -355,21 +320,5 @@ mod tests {
         assert_eq!(Shares::new(start, true).update(start, 4, &[heavy, claim(2, 0, 4)]), [3072, 1024]);
         assert_eq!(Shares::new(start, true).update(start, 0, &[heavy]), [1]);
         assert!(Shares::new(start, true).update(start, 4, &[]).is_empty());
-    }
-
-    #[test]
-    fn a_weight_is_that_of_the_process_s_cgroup() {
-        let root = tempfile::tempdir().expect("a temporary folder");
-        let file = |path: &str, text: &str| {
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().expect("inside the root")).expect("a folder");
-            fs::write(path, text).expect("a file");
-        };
-        file("proc/7/cgroup", "0::/machine/a\n");
-        file("proc/8/cgroup", "0::/\n");
-        file("cgroup/machine/a/cpu.weight", "250\n");
-        let of = |tgid| Group::of(&root.path().join("proc"), &root.path().join("cgroup"), tgid);
-        assert_eq!(of(7), Group { weight: 250, own: true });
-        assert_eq!((of(8), of(9)), (Group::default(), Group::default()));
     }
 }

@@ -33,6 +33,7 @@ mod register;
 mod scan;
 pub mod schedule;
 mod skeleton;
+mod slots;
 mod snapshot;
 pub mod status;
 pub mod top;

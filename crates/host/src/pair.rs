@@ -10,9 +10,10 @@ use entrain_channel::word::{Link, LinkState};
 use thiserror::Error;
 
 use crate::interface::{LINK_PAIR, LINK_RELEASE, Pairing};
-use crate::memory::{Mapped, ProcessMemory, Slots};
+use crate::memory::{Mapped, ProcessMemory};
 use crate::pidfd;
 use crate::programs::{Programs, grace_period};
+use crate::slots::Slots;
 
 /// Why a vCPU could not be paired. Nothing of the guest's has been changed.
 #[derive(Debug, Error)]

@@ -5,9 +5,10 @@ use entrain_channel::validate::{Refusal, ValidatedHeader, validate_directory, va
 use tracing::{debug, info, warn};
 
 use crate::channel::Channel;
-use crate::memory::{ProcessMemory, Slots};
+use crate::memory::ProcessMemory;
 use crate::pair::{PairError, Paired, Verified, layout_number, verify};
 use crate::programs::Programs;
+use crate::slots::Slots;
 use crate::vm::{Registration, Vm};
 
 /// Looks at a page that may be the first of a registration, and pairs with all of them if it is.

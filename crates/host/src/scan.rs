@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use entrain_channel::page::{MAGIC0, MAGIC1};
 
-use crate::memory::{ProcessMemory, Slots};
+use crate::memory::ProcessMemory;
+use crate::slots::Slots;
 
 const PAGE: u64 = 4096;
 /// Pages looked at between two looks at the clock.
@@ -118,7 +119,7 @@ impl Scan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::MemorySlot;
+    use crate::slots::MemorySlot;
     use std::path::Path;
 
     #[test]

@@ -9,9 +9,10 @@ use entrain_channel::page::{MAX_VCPUS, PAGE_SIZE};
 use entrain_channel::validate::{Load, Preempt, ValidatedHeader};
 
 use crate::classes::{Classes, Identity};
-use crate::memory::{MemorySlot, ProcessMemory, Slots, parse_maps};
+use crate::memory::{ProcessMemory, parse_maps};
 use crate::pair::{Verified, check};
 use crate::scan::Scan;
+use crate::slots::{MemorySlot, Slots};
 use crate::status::{Answer, Request, Status};
 use crate::{cgroup, metrics, name, register, top};
 

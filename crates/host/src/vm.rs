@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
 
+use crate::cgroup::Group;
 use crate::channel::Channel;
 use crate::discover::FoundVm;
-use crate::entitlement::Group;
 use crate::pair::Paired;
 use crate::scan::Scan;
 

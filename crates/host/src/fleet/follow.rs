@@ -8,14 +8,14 @@ use tracing::{debug, info, warn};
 
 use super::Fleet;
 use super::let_go::take_pairings;
+use crate::cgroup::Group;
 use crate::channel::Channel;
 use crate::discover::FoundVm;
-use crate::entitlement::Group;
 use crate::interface::{self, HOST_VCPUS, HOST_VMS};
-use crate::memory::{MemorySlot, Slots};
 use crate::name::name;
 use crate::pair;
 use crate::programs::Programs;
+use crate::slots::{MemorySlot, Slots};
 use crate::vm::{Vcpu, Vm};
 
 impl Fleet {
