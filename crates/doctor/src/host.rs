@@ -75,3 +75,29 @@ fn running(daemon: Option<&Daemon>) -> Finding {
         None => Finding::warn("host.daemon", FOR, "does not run", "systemctl start entrain-host, or: entrain host"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::finding::Status;
+    use serde_json::json;
+
+    fn found(fallback: serde_json::Value) -> Finding {
+        let status = json!({
+            "schema": 1, "version": "0", "mode": "schedule", "pid": 7, "now_ns": 0, "uptime_ns": 0, "pcpus": [], "vms": [],
+            "work": { "ticks": 0, "tick_ns": 0, "discoveries": 0, "discovery_ns": 0, "pairing_ns": 0 },
+            "fallback": fallback,
+        });
+        running(Some(&serde_json::from_value(status).expect("a status")))
+    }
+
+    #[test]
+    fn a_daemon_that_only_observes_is_told_of_with_the_way_back() {
+        assert_eq!(found(json!(null)).status, Status::Ok);
+        let waits = found(json!({ "why": "a limit", "retry_in_ns": 4_000_000_000u64 }));
+        assert!(waits.status == Status::Warn && waits.found.ends_with("but only observes: a limit"), "{waits:?}");
+        assert!(waits.remedy[0].contains("by itself (in 4 s)"), "{waits:?}");
+        let stays = found(json!({ "why": "sysrq", "retry_in_ns": null }));
+        assert!(stays.remedy[0].contains("reload"), "{stays:?}");
+    }
+}
