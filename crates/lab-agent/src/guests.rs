@@ -56,7 +56,7 @@ struct Started {
 impl Started {
     fn new(argv: &[String]) -> io::Result<Self> {
         let (name, args) = argv.split_first().ok_or_else(|| io::Error::other("no QEMU given"))?;
-        let (qemu, ports) = Qemu::start(&Program { argv: vec![name.into()] }, args.to_vec())?;
+        let (qemu, ports) = Qemu::start(&Program { argv: vec![name.into()], ..Program::default() }, args.to_vec())?;
         qemu::qmp(&ports.qmp, &[r#"{"execute":"qmp_capabilities"}"#.into()], START_LIMIT)?;
         Ok(Self { qemu: Arc::new(qemu), ports })
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 pub const PORT: &str = "entrain.agent";
 /// Version of the messages below; lab and agent are built together, so it guards against a stale program only.
 pub const VERSION: u32 = 1;
-/// Interval of heartbeats.
+/// Interval of heartbeats, unless [`Request::Beat`] said another.
 pub const HEARTBEAT: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// What the lab asks of an agent. `id` names the exchange in the answers.
@@ -112,6 +112,11 @@ pub enum Request {
         /// The guest runs in the second one now.
         moved: bool,
     },
+    /// From now on a heartbeat comes after so many ms of the machine's time.
+    Beat {
+        /// The interval, ms.
+        every_ms: u64,
+    },
     /// End the machine.
     PowerOff,
 }
@@ -128,7 +133,7 @@ pub enum Event {
         /// Time since the kernel's start, ms.
         uptime_ms: u64,
     },
-    /// Once a second.
+    /// Again and again, by default once a second.
     Heartbeat {
         /// Time since the kernel's start, ms.
         uptime_ms: u64,

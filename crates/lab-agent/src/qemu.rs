@@ -6,7 +6,7 @@ use std::{
     ffi::OsString,
     io::{self, Read, Write},
     os::{
-        fd::{AsRawFd, OwnedFd},
+        fd::{AsRawFd, OwnedFd, RawFd},
         unix::{net::UnixStream, process::CommandExt},
     },
     process::{Child, Command, ExitStatus, Stdio},
@@ -24,10 +24,14 @@ use rustix::{
 };
 
 /// How QEMU is called.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Program {
     /// The program and what must come before QEMU's own arguments (a loader and its library path, `-L …`).
     pub argv: Vec<OsString>,
+    /// Variables beside the lab's own.
+    pub env: Vec<(&'static str, String)>,
+    /// Descriptors that it inherits under their numbers; they must stay open until [`Qemu::start`] has returned.
+    pub inherit: Vec<RawFd>,
 }
 
 /// Our ends of the sockets.
@@ -65,12 +69,13 @@ impl Qemu {
         };
         let ports = Ports { console: pair()?, agent: pair()?, qmp: pair()? };
         let mut command = Command::new(&program.argv[0]);
-        command.args(&program.argv[1..]);
+        command.args(&program.argv[1..]).envs(program.env.iter().map(|(name, value)| (name, value)));
         for (id, fd) in ["console", "agent", "qmp"].iter().zip(&theirs) {
             command.arg("-chardev").arg(format!("socket,id={id},fd={}", fd.as_raw_fd()));
         }
         command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
-        let inherited: Vec<i32> = theirs.iter().map(AsRawFd::as_raw_fd).collect();
+        let inherited: Vec<RawFd> =
+            theirs.iter().map(AsRawFd::as_raw_fd).chain(program.inherit.iter().copied()).collect();
         // SAFETY: between fork and exec only two system calls are made, which are async-signal-safe; the descriptors are
         // open until the spawn has returned.
         unsafe {
@@ -220,7 +225,7 @@ mod tests {
 
     fn shell(script: &str) -> Program {
         // QEMU's arguments come after the script and are ignored by it.
-        Program { argv: ["sh", "-c", script].map(OsString::from).to_vec() }
+        Program { argv: ["sh", "-c", script].map(OsString::from).to_vec(), ..Program::default() }
     }
 
     #[test]
@@ -242,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_missing_program_is_an_error() {
-        let program = Program { argv: vec!["/nowhere/qemu".into()] };
+        let program = Program { argv: vec!["/nowhere/qemu".into()], ..Program::default() };
         assert_eq!(Qemu::start(&program, vec![]).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

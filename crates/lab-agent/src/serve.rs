@@ -5,6 +5,10 @@ use std::{
     os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::PathBuf,
     process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -39,19 +43,23 @@ pub fn serve() -> io::Result<()> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned();
     out.send(&Event::Ready { version: VERSION, release, uptime_ms: uptime_ms()? });
     let beat = out.clone();
+    let every_ms = Arc::new(AtomicU64::new(HEARTBEAT.as_millis() as u64));
+    let interval = Arc::clone(&every_ms);
     thread::spawn(move || {
         loop {
-            thread::sleep(HEARTBEAT);
+            thread::sleep(Duration::from_millis(interval.load(Ordering::Relaxed)));
             beat.send(&Event::Heartbeat { uptime_ms: uptime_ms().unwrap_or(0) });
         }
     });
-    Server { jobs: Jobs::default(), guests: Guests::default(), out }.run(port)
+    Server { jobs: Jobs::default(), guests: Guests::default(), out, every_ms }.run(port)
 }
 
 struct Server {
     jobs: Jobs,
     guests: Guests,
     out: Outbox,
+    /// Interval of heartbeats, ms.
+    every_ms: Arc<AtomicU64>,
 }
 
 impl Server {
@@ -108,6 +116,7 @@ impl Server {
                 let out = self.out.clone();
                 return self.aside(id, move |guests| guests.end_migration(guest, moved, &out).map(|()| String::new()));
             }
+            Request::Beat { every_ms } => return self.every_ms.store(every_ms.max(1), Ordering::Relaxed),
             Request::PowerOff => return,
         };
         answer(&self.out, id, done);

@@ -18,7 +18,7 @@ pub enum Better {
 pub struct Metric {
     /// Name in the JSON lines.
     pub name: &'static str,
-    /// Unit: `1/s`, `us`, `ms`, `s`, `ratio`, `MB/s`, `pages` or `1`.
+    /// Unit: `1/s`, `ns`, `us`, `ms`, `s`, `ratio`, `MB/s`, `pages` or `1`.
     pub unit: &'static str,
     /// Direction.
     pub better: Better,
@@ -86,6 +86,14 @@ metrics! {
     PAGES_REUSED = "reused_per_s" "1/s" Neither "pages given back to the kernel and taken again per second";
     VCPU_WAKES = "vcpu_wakes_per_s" "1/s" Neither "times per second that a halted vCPU was woken, all VMs together";
     VCPU_LATE_P99 = "vcpu_late_p99" "us" Lower "99 % of the vCPUs' wake-ups came no later than this after their time";
+    SYSCALL = "syscall" "ns" Lower "a system call that does nothing";
+    PAGE_FAULT = "page_fault" "ns" Lower "the first touch of an anonymous page";
+    SWITCH = "switch" "ns" Lower "from one thread to another of its CPU through a pipe";
+    COPY = "copy" "MB/s" Higher "memory copied within the caches";
+    TIMER_LATE = "timer_late" "ns" Lower "median lateness of a sleep's end";
+    IPI_RUNNING = "ipi_running" "ns" Lower "an interrupt to a CPU that computes, and its answer";
+    WAKE_HALTED = "wake_halted" "ns" Lower "from a wake-up until the thread runs, on a CPU that was idle";
+    HYPERCALL = "hypercall" "ns" Lower "a VM's exit into KVM and back";
     THROUGHPUT = "throughput" "MB/s" Higher "dbench's throughput";
     LATENCY_MAX = "latency_max" "ms" Lower "the longest operation of any client";
     MESSAGES = "messages_per_s" "1/s" Higher "messages passed per second in hackbench's timed phase";
@@ -197,6 +205,13 @@ pub static LOADS: &[Load] = &[
         program: None,
         about: "on a KVM host: many tiny virtual machines whose vCPUs halt and are woken: what a daemon's work grows with",
         metrics: &[&VCPU_WAKES, &VCPU_LATE_P99],
+    },
+    Load {
+        name: "costs",
+        argv: &["costs"],
+        program: None,
+        about: "what single operations cost: system call, fault, switch, interrupt, timer, hypercall, copy",
+        metrics: &[&SYSCALL, &PAGE_FAULT, &SWITCH, &COPY, &TIMER_LATE, &IPI_RUNNING, &WAKE_HALTED, &HYPERCALL],
     },
     Load {
         name: "dbench",

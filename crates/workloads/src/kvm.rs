@@ -26,8 +26,21 @@ const SET_USER_MEMORY_REGION: u64 = request(WRITE, 0x46, size_of::<MemoryRegion>
 const RUN: u64 = request(NONE, 0x80, 0);
 
 /// Exit reasons.
+const EXIT_IO: u32 = 2;
 const EXIT_HLT: u32 = 5;
+const EXIT_MMIO: u32 = 6;
 const EXIT_INTR: u32 = 10;
+
+/// Why a guest handed over to this program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// It reached for a port or an address that KVM does not serve.
+    Access,
+    /// A signal came, or it halted.
+    Interrupted,
+    /// Anything else, by KVM's number.
+    Other(u32),
+}
 
 /// struct kvm_userspace_memory_region
 #[repr(C)]
@@ -123,15 +136,27 @@ impl Vcpu {
     /// # Errors
     /// As KVM_RUN; also when the guest left for another reason.
     pub(crate) fn run(&mut self) -> io::Result<()> {
+        match self.run_to_exit()? {
+            Exit::Interrupted => Ok(()),
+            other => Err(io::Error::other(format!("a guest that only halts left for another reason: {other:?}"))),
+        }
+    }
+
+    /// Lets the guest run until it leaves.
+    ///
+    /// # Errors
+    /// As KVM_RUN.
+    pub(crate) fn run_to_exit(&mut self) -> io::Result<Exit> {
         // SAFETY: takes no argument; the guest's memory outlives the vCPU.
         match unsafe { ioctl(self.file.as_raw_fd(), RUN, 0) } {
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN)) => Ok(()),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN)) => Ok(Exit::Interrupted),
             Err(error) => Err(error),
-            // Without an interrupt controller x86 hands a halt to the VMM.
-            Ok(_) => match self.exit_reason() {
-                EXIT_HLT | EXIT_INTR => Ok(()),
-                reason => Err(io::Error::other(format!("a guest that only halts left for another reason: {reason}"))),
-            },
+            Ok(_) => Ok(match self.exit_reason() {
+                // Without an interrupt controller x86 hands a halt to the VMM.
+                EXIT_HLT | EXIT_INTR => Exit::Interrupted,
+                EXIT_IO | EXIT_MMIO => Exit::Access,
+                reason => Exit::Other(reason),
+            }),
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod burst;
 mod clock;
+mod costs;
 mod cpu;
 mod critical;
 mod frames;
@@ -49,6 +50,7 @@ enum Load {
     Roles(roles::Args),
     Memcheck(memcheck::Args),
     Vms(vms::Args),
+    Costs(costs::Args),
     Run(programs::Args),
     Probe(snapshot::Args),
     Isolated(isolated::Args),
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         Load::Roles(args) => roles::run(&args),
         Load::Memcheck(args) => memcheck::run(&args),
         Load::Vms(args) => vms::run(&args),
+        Load::Costs(args) => costs::run(&args),
         Load::Run(args) => programs::run(&args),
         Load::Probe(args) => snapshot::run(&args),
         Load::Isolated(args) => isolated::run(&args),

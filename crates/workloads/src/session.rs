@@ -38,6 +38,19 @@ pub(crate) struct Common {
     pub(crate) progress: f64,
 }
 
+#[cfg(test)]
+impl Common {
+    /// The defaults of the command line.
+    pub(crate) fn for_tests() -> Self {
+        #[derive(clap::Parser)]
+        struct Cli {
+            #[command(flatten)]
+            common: Common,
+        }
+        <Cli as clap::Parser>::parse_from(["test"]).common
+    }
+}
+
 /// One run of a load. Made before any thread is, so that all threads leave the signals to it.
 pub(crate) struct Session {
     pub(crate) options: Common,

@@ -108,5 +108,5 @@ pub fn qemu(cache: &Cache, arch: Arch, progress: &dyn Progress) -> Result<Progra
     for data in ["usr/share/qemu", "usr/share/seabios"] {
         argv.extend(["-L".into(), tree.join(data).into()]);
     }
-    Ok(Program { argv })
+    Ok(Program { argv, ..Program::default() })
 }

@@ -17,12 +17,14 @@ use entrain_lab_agent::{
     message::{Event, Request},
 };
 
-use super::{Target, console::Console};
+use super::{Target, console::Console, pace::Clock};
 use crate::{Fault, FaultClass, LabError, Result, cancel};
 
 /// An agent that says nothing for this long is taken for dead. Guests on an overcommitted host get little CPU time, and
 /// a development machine may be busy: 30 heartbeats may be late before the lab gives up.
 pub(super) const SILENCE: Duration = Duration::from_secs(30);
+/// Of it, by the machine's own clock: a heartbeat that waits there behind a load.
+const LATE: Duration = Duration::from_secs(2);
 /// After the first sign of a fault the console has this long to tell the rest.
 const REST: Duration = Duration::from_secs(2);
 /// How often waits look around.
@@ -54,6 +56,7 @@ pub(super) struct Health {
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) emulated: bool,
+    pub(super) clock: Clock,
     machines: Mutex<HashMap<Target, Health>>,
     exchanges: Mutex<HashMap<(Target, u32), Sender<Event>>>,
     port: Mutex<UnixStream>,
@@ -71,12 +74,18 @@ pub(super) struct Exchange {
 
 impl Link {
     /// Listens to the host machine's console and port.
-    pub(super) fn new(emulated: bool, console: UnixStream, port: UnixStream) -> std::io::Result<Arc<Self>> {
+    pub(super) fn new(
+        emulated: bool,
+        clock: Clock,
+        console: UnixStream,
+        port: UnixStream,
+    ) -> std::io::Result<Arc<Self>> {
         // A QEMU that stands still (stopped, starved) reads no more: without a limit a full port would hold the lab,
         // and Ctrl-C with it.
         port.set_write_timeout(Some(SILENCE))?;
         let link = Arc::new(Self {
             emulated,
+            clock,
             machines: Mutex::default(),
             exchanges: Mutex::default(),
             port: Mutex::new(port.try_clone()?),
@@ -199,6 +208,7 @@ impl Link {
 
     /// Decides whether a machine is broken, and how.
     fn judge(&self, who: Target) -> Result<()> {
+        let silence = self.clock.limit(SILENCE, LATE);
         self.health(who, |h| {
             if let Some(fault) = &h.fault {
                 return Err(LabError::Fault(Box::new(fault.clone())));
@@ -207,7 +217,7 @@ impl Link {
                 return Ok(());
             }
             let sign = h.console.sign().cloned();
-            let silent = h.heard.filter(|t| t.elapsed() > SILENCE);
+            let silent = h.heard.filter(|t| t.elapsed() > silence);
             if sign.is_none() && h.gone.is_none() && silent.is_none() && h.starts < 2 {
                 h.suspected = None;
                 return Ok(());
@@ -330,7 +340,7 @@ mod tests {
     fn link() -> (Arc<Link>, UnixStream, UnixStream) {
         let (console, kernel) = UnixStream::pair().unwrap();
         let (port, agent) = UnixStream::pair().unwrap();
-        (Link::new(true, console, port).unwrap(), kernel, agent)
+        (Link::new(true, Clock::default(), console, port).unwrap(), kernel, agent)
     }
 
     #[test]

@@ -4,13 +4,17 @@ use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 use entrain_cpufreq_emulation::tables::Choice as Frequency;
 use serde::{Deserialize, Serialize};
 
+use self::pace::Pace;
+
 pub use self::run::{Machine, Running};
 
 pub mod accel;
+mod calibrate;
 mod clock;
 pub mod console;
 mod frequency;
 mod link;
+pub mod pace;
 pub mod recipe;
 mod run;
 mod spread;
@@ -154,6 +158,8 @@ pub struct MachineSpec {
     pub cmdline: Vec<String>,
     /// Programs wanted in host machine and guests: Debian's (`dbench`, …) and peers (`scx_bpfland`, …).
     pub programs: Vec<String>,
+    /// How much slower than the computer's its time passes once it is up, if it is emulated.
+    pub dilation: Pace,
     /// Guests to be started with it.
     pub guests: Vec<GuestSpec>,
     /// How long host machine and guests may take to come up, instead of the lab's own deadlines.
@@ -178,6 +184,7 @@ impl Default for MachineSpec {
             guest_modules: Vec::new(),
             cmdline: Vec::new(),
             programs: Vec::new(),
+            dilation: Pace::default(),
             guests: Vec::new(),
             boot_limit: None,
         }

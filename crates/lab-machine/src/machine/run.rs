@@ -1,6 +1,7 @@
 //! A booted machine, and the commands that run in it.
 use std::{
     collections::VecDeque,
+    os::fd::AsRawFd,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -14,6 +15,7 @@ use entrain_lab_agent::{
 use super::{
     Command, CpuClock, GuestSpec, MachineSpec, MemoryBackend, Outcome, Target, accel, clock, frequency,
     link::{Exchange, Link},
+    pace::Clock,
     recipe, spread,
 };
 use crate::{
@@ -33,6 +35,10 @@ const SHORT: Duration = Duration::from_secs(60);
 const POWER_OFF: Duration = Duration::from_secs(60);
 /// What the way there and back may add to a command's own deadline.
 const SLACK: Duration = Duration::from_secs(30);
+/// What a request may wait inside the machine, behind its loads, by the machine's clock.
+const DELAY: Duration = Duration::from_secs(5);
+/// How often a machine whose time passes slower tells that it lives, by the computer's clock.
+const BEAT: Duration = Duration::from_secs(1);
 
 /// One booted host machine with its guests. Dropping it kills its QEMU.
 #[derive(Debug)]
@@ -57,7 +63,12 @@ impl Machine {
     /// parameters and size.
     pub fn boot_from(cache: &Cache, images: &Images, spec: &MachineSpec, progress: &dyn Progress) -> Result<Self> {
         let kvm = accel::use_kvm(spec)?;
-        let program = accel::qemu(cache, spec.arch, progress)?;
+        let mut program = accel::qemu(cache, spec.arch, progress)?;
+        let clock = clock(spec, kvm)?;
+        if let Some(dilation) = clock.dilation() {
+            program.env.extend(dilation.environment());
+            program.inherit.extend(dilation.inherited().map(|fd| fd.as_raw_fd()));
+        }
         progress.step(&format!("booting the host machine ({}, Linux {})", spec.arch, images.release));
         let begun = Instant::now();
         let mut args = recipe::host(spec, kvm, &images.kernel, &images.initrd);
@@ -66,7 +77,7 @@ impl Machine {
         args.extend(hardware.iter().flat_map(|files| files.args.clone()));
         let (qemu, ports) = Qemu::start(&program, args).map_err(|e| LabError::io(&program.argv[0], e))?;
         let qemu = Arc::new(qemu);
-        let link = Link::new(!kvm, ports.console, ports.agent).map_err(|e| LabError::io("QEMU's ports", e))?;
+        let link = Link::new(!kvm, clock, ports.console, ports.agent).map_err(|e| LabError::io("QEMU's ports", e))?;
         watch(&qemu, &link);
         if !kvm {
             spread::spread(std::path::Path::new("/proc"), qemu.pid());
@@ -165,7 +176,7 @@ impl Machine {
             what,
             deadline,
             until: Instant::now()
-                .checked_add(deadline + SLACK)
+                .checked_add(self.link.clock.limit(SLACK, deadline + DELAY))
                 .unwrap_or_else(|| Instant::now() + Duration::from_secs(1 << 30)),
             outcome: Outcome::default(),
             ended: false,
@@ -193,7 +204,7 @@ impl Machine {
             let (path, bytes) = (path.to_owned(), piece.to_vec());
             self.link
                 .exchange(target, |id| Request::Put { id, path, mode, first: number == 0, bytes })?
-                .done("writing a file", SHORT)?;
+                .done("writing a file", self.short())?;
         }
         Ok(())
     }
@@ -204,12 +215,14 @@ impl Machine {
         let exchange = self.link.exchange(target, |id| Request::Get { id, path })?;
         let mut all = Vec::new();
         loop {
-            match exchange.next(Instant::now() + SHORT)? {
+            match exchange.next(Instant::now() + self.short())? {
                 Some(Event::Data { bytes, .. }) => all.extend(bytes),
                 Some(Event::Done { .. }) => return Ok(all),
                 Some(Event::Failed { message, .. }) => return Err(exchange.failed(message)),
                 Some(_) => {}
-                None => return Err(LabError::Deadline { what: format!("reading a file ({target})"), limit: SHORT }),
+                None => {
+                    return Err(LabError::Deadline { what: format!("reading a file ({target})"), limit: self.short() });
+                }
             }
         }
     }
@@ -241,7 +254,7 @@ impl Machine {
     /// Waits until a guest is up.
     fn end_start(&self, guest: usize, start: Exchange) -> Result<()> {
         let target = Target::Guest(guest);
-        if let Err(error) = start.done("starting a guest's QEMU", GUEST_BOOT * PATIENCE) {
+        if let Err(error) = start.done("starting a guest's QEMU", self.link.clock.limit(GUEST_BOOT * PATIENCE, DELAY)) {
             // Nobody will tell of the end of what never ran.
             self.link.excuse(target, true);
             self.link.health(target, |h| h.gone = Some(error.to_string()));
@@ -256,11 +269,13 @@ impl Machine {
     /// that is no fault. A machine that hangs asks for nothing, so for it all the time counts.
     fn await_start(&self, target: Target) -> Result<()> {
         let own = if target == Target::Host { HOST_BOOT } else { GUEST_BOOT };
+        // A boot is work; what it waits for besides is short.
+        let own = self.link.clock.limit(own, 2 * DELAY);
         let (limit, patience) = self.spec.boot_limit.map_or((own, PATIENCE), |limit| (limit, 1));
         let (begun, clock) = (Instant::now(), self.cpu_clock());
         loop {
             if self.link.wait_for(target, Duration::from_secs(1), |h| h.starts > 0)? {
-                return Ok(());
+                return if self.pace() == 1.0 { Ok(()) } else { self.tell_beat(target) };
             }
             let counted = begun.elapsed().mul_f64(self.cpu_clock().share_since(&clock));
             if counted >= limit || begun.elapsed() >= limit * patience {
@@ -287,11 +302,13 @@ impl Machine {
     pub fn stop_guest(&self, guest: usize) -> Result<()> {
         self.known(guest)?;
         self.link.excuse(Target::Guest(guest), true);
-        self.link.exchange(Target::Host, |id| Request::StopGuest { id, guest })?.done("stopping a guest", SHORT)?;
-        if self.link.wait_for(Target::Guest(guest), SHORT, |h| h.gone.is_some())? {
+        self.link
+            .exchange(Target::Host, |id| Request::StopGuest { id, guest })?
+            .done("stopping a guest", self.short())?;
+        if self.link.wait_for(Target::Guest(guest), self.short(), |h| h.gone.is_some())? {
             return Ok(());
         }
-        Err(LabError::Deadline { what: format!("the end of guest {guest}"), limit: SHORT })
+        Err(LabError::Deadline { what: format!("the end of guest {guest}"), limit: self.short() })
     }
 
     /// Runs a shell line in a guest that ends it (a panic: the lab's kernels then end their QEMU), and waits until it is
@@ -301,10 +318,10 @@ impl Machine {
         let target = Target::Guest(guest);
         self.link.excuse(target, true);
         let _ends_with_the_guest = self.start(target, Command::shell(line))?;
-        if self.link.wait_for(target, SHORT, |h| h.gone.is_some())? {
+        if self.link.wait_for(target, self.short(), |h| h.gone.is_some())? {
             return Ok(());
         }
-        Err(LabError::Deadline { what: format!("the end of guest {guest} by '{line}'"), limit: SHORT })
+        Err(LabError::Deadline { what: format!("the end of guest {guest} by '{line}'"), limit: self.short() })
     }
 
     /// Resets a guest (as a hardware reset does) and waits until it is up again.
@@ -353,7 +370,7 @@ impl Machine {
         self.link.excuse(Target::Guest(guest), true);
         self.link
             .exchange(Target::Host, |id| Request::StartTarget { id, guest, argv, commands })?
-            .done("starting a guest's second QEMU", GUEST_BOOT)
+            .done("starting a guest's second QEMU", self.link.clock.limit(GUEST_BOOT, DELAY))
             .map(drop)
     }
 
@@ -363,7 +380,7 @@ impl Machine {
         self.known(guest)?;
         self.link
             .exchange(Target::Host, |id| Request::EndMigration { id, guest, moved })?
-            .done("the end of a migration", SHORT)?;
+            .done("the end of a migration", self.short())?;
         self.link.excuse(Target::Guest(guest), false);
         Ok(())
     }
@@ -386,7 +403,44 @@ impl Machine {
     pub fn qmp(&self, guest: usize, commands: &[&str]) -> Result<String> {
         self.known(guest)?;
         let commands = commands.iter().map(|&c| c.to_owned()).collect();
-        self.link.exchange(Target::Host, |id| Request::Qmp { id, guest, commands })?.done("a QMP command", SHORT)
+        self.link.exchange(Target::Host, |id| Request::Qmp { id, guest, commands })?.done("a QMP command", self.short())
+    }
+
+    /// How many times slower than the computer's its time passes now.
+    pub fn pace(&self) -> f64 {
+        self.link.clock.factor()
+    }
+
+    /// From now on its time passes so many times slower; its clocks do not jump. Timers that its devices wait for follow
+    /// within 20 ms of the computer's time.
+    ///
+    /// # Errors
+    /// If the machine was not booted with a [`MachineSpec::dilation`], or an agent can't be told.
+    pub fn set_pace(&self, factor: f64) -> Result<()> {
+        let Some(dilation) = self.link.clock.dilation() else {
+            if factor == 1.0 {
+                return Ok(());
+            }
+            return Err(LabError::Invalid("the machine was booted with the computer's own time".into()));
+        };
+        dilation.set(factor);
+        (0..self.guests()).map(Target::Guest).chain([Target::Host]).try_for_each(|target| self.tell_beat(target))
+    }
+
+    /// Tells an agent how often to beat, by its own clock, so that the lab hears it as often as ever.
+    fn tell_beat(&self, target: Target) -> Result<()> {
+        let every = BEAT.div_f64(self.pace().max(1.0));
+        self.link.send(target, &Request::Beat { every_ms: every.as_millis().max(1) as u64 })
+    }
+
+    /// The computer's time that a span of the machine's takes now.
+    pub fn wall(&self, machine: Duration) -> Duration {
+        self.link.clock.wall(machine)
+    }
+
+    /// The limit for small requests.
+    fn short(&self) -> Duration {
+        self.link.clock.limit(SHORT, DELAY)
     }
 
     /// CPU time of the emulator's vCPU threads until now.
@@ -405,15 +459,27 @@ impl Machine {
         self.settle()?;
         self.link.excuse(Target::Host, true);
         self.link.send(Target::Host, &Request::PowerOff)?;
-        let until = Instant::now() + POWER_OFF;
+        let limit = self.link.clock.limit(POWER_OFF, DELAY);
+        let until = Instant::now() + limit;
         while !self.qemu.wait(Duration::from_millis(100)) {
             cancel::check()?;
             if Instant::now() >= until {
-                return Err(LabError::Deadline { what: "the host machine's power-off".into(), limit: POWER_OFF });
+                return Err(LabError::Deadline { what: "the host machine's power-off".into(), limit });
             }
         }
         Ok(())
     }
+}
+
+/// The clock that a machine is to have.
+fn clock(spec: &MachineSpec, kvm: bool) -> Result<Clock> {
+    if spec.dilation.is_plain() {
+        return Ok(Clock::default());
+    }
+    if kvm {
+        return Err(LabError::Invalid("only an emulated machine's time can be dilated: use --accel tcg".into()));
+    }
+    Clock::dilated().map_err(|e| LabError::io("memory for the machine's clock", e))
 }
 
 /// Tells the link of QEMU's end.

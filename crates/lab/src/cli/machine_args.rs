@@ -2,7 +2,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use entrain_cpufreq_emulation::tables::Choice as Frequency;
-use entrain_lab_machine::machine::{Accel, Arch, GuestSpec, MachineSpec};
+use entrain_lab_machine::machine::{Accel, Arch, GuestSpec, MachineSpec, pace::Pace};
 
 /// The machine.
 #[derive(Clone, Debug, clap::Args)]
@@ -50,6 +50,10 @@ pub struct MachineArgs {
     /// A parameter for the guests' kernels; may be repeated
     #[arg(long = "guest-append", value_name = "PARAMETER")]
     pub guest_cmdline: Vec<String>,
+    /// How many times slower than this computer's its time passes, so that its CPUs look as fast as real ones: a number, or
+    /// 'auto' to measure it when the machine is up
+    #[arg(long, default_value_t = Pace::default(), value_name = "N|auto")]
+    pub dilation: Pace,
     /// How long host machine and guests may take to come up, in seconds, instead of the lab's own deadlines
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub boot_limit: Option<u64>,
@@ -78,6 +82,7 @@ impl MachineArgs {
             guest_modules: Vec::new(),
             cmdline: self.cmdline.clone(),
             programs: self.programs.clone(),
+            dilation: self.dilation,
             guests: (0..self.guests).map(guest).collect(),
             boot_limit: self.boot_limit.map(Duration::from_secs),
         }

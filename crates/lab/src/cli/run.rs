@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use entrain_lab_machine::image::{self, own_kernel, peers};
-use entrain_lab_machine::machine::{Accel, Arch, Machine, MachineSpec};
+use entrain_lab_machine::machine::{Accel, Arch, Machine, MachineSpec, pace::Pace};
 use entrain_lab_machine::progress::Spinner;
 use entrain_lab_machine::{Cache, Progress};
 
@@ -38,6 +38,10 @@ pub struct RunArgs {
     /// How the host machine's CPUs are made: auto, tcg or kvm
     #[arg(long, default_value = "auto")]
     accel: Accel,
+    /// How many times slower than this computer's the machines' time passes while loads are measured, instead of the
+    /// experiment's own pace: a number, or 'auto' to measure it
+    #[arg(long, value_name = "N|auto")]
+    dilation: Option<Pace>,
     /// A kernel image of your own instead of the archive's, or 'running' for this computer's
     #[arg(long, value_name = "FILE|running")]
     kernel: Option<PathBuf>,
@@ -163,7 +167,14 @@ fn show(report: &Report, files: &Files) -> anyhow::Result<ExitCode> {
 }
 
 fn measure(experiment: &Experiment, args: &RunArgs, arch: Arch) -> anyhow::Result<Report> {
-    let choice = Choice { boots: args.boots, arms: args.arms.clone(), quick: args.quick, seed: args.seed, arch };
+    let choice = Choice {
+        boots: args.boots,
+        arms: args.arms.clone(),
+        quick: args.quick,
+        seed: args.seed,
+        arch,
+        dilation: args.dilation,
+    };
     let spec = MachineSpec {
         accel: args.accel,
         kernel: args.kernel.clone(),

@@ -42,7 +42,9 @@ pub(super) fn run(args: ShellArgs) -> anyhow::Result<ExitCode> {
     let cache = Cache::open()?;
     let machine = {
         let spinner = Spinner::new();
-        Machine::boot(&cache, &args.machine.spec(), &spinner)?
+        let machine = Machine::boot(&cache, &args.machine.spec(), &spinner)?;
+        machine.set_pace(machine.factor_of(args.machine.dilation)?)?;
+        machine
     };
     let deadline = Duration::from_secs(args.deadline);
     let status = if !args.command.is_empty() {

@@ -19,7 +19,7 @@ pub use error::ExperimentError;
 
 use std::time::Duration;
 
-use entrain_lab_machine::machine::{Arch, MemoryBackend};
+use entrain_lab_machine::machine::{Arch, MemoryBackend, pace::Pace};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
@@ -111,6 +111,13 @@ pub struct HostMachine {
     /// Whether it boots the PREEMPT_RT flavour.
     #[serde(default)]
     pub rt: bool,
+    /// How many times slower than the computer's its time passes while loads are measured: a number, or `auto`.
+    #[serde(default)]
+    pub dilation: Pace,
+    /// Whether its time passes as slowly while arms are set up. By default it then passes as the computer's does, so that
+    /// waiting is cheap; an arm whose set-up measures time needs the pace of the loads.
+    #[serde(default)]
+    pub dilated_setup: bool,
     /// CPUs whose frequency can be scaled, emulated, as `chromebook:big,little`.
     pub frequency: Option<Spanned<String>>,
     /// Whether guests run in it, the experiment's or a scenario's; without any, `--accel kvm` takes a KVM that can't nest.

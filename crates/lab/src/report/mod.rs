@@ -66,6 +66,11 @@ pub struct Report {
     pub seconds: f64,
 }
 
+/// The dilation of reports from before there was any.
+fn plain() -> f64 {
+    1.0
+}
+
 /// What a run ran on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MachineFacts {
@@ -81,6 +86,9 @@ pub struct MachineFacts {
     pub rt: bool,
     /// Release of its kernel.
     pub kernel: String,
+    /// How many times slower than the development machine's its time passed while loads were measured.
+    #[serde(default = "plain")]
+    pub dilation: f64,
     /// Guests: name, vCPUs, memory in MiB.
     pub guests: Vec<(String, u32, u32)>,
     /// CPUs of the development machine.
@@ -180,6 +188,7 @@ impl MachineFacts {
             memory_mib: spec.memory_mib,
             rt: spec.rt,
             kernel: gathered.kernel.clone(),
+            dilation: gathered.dilation.max(1.0),
             guests: (experiment.guests.iter())
                 .map(|guest| (guest.name.as_ref().clone(), guest.vcpus, guest.memory_mib))
                 .collect(),

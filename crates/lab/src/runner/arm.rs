@@ -98,7 +98,7 @@ impl<'a> Standing<'a> {
     }
 
     fn ready(&self, step: &Step, spot: &Spot, files: &Files) -> Result<(), Stop> {
-        let end = Instant::now() + within(step);
+        let end = Instant::now() + self.rig.wall(within(step));
         loop {
             let line = match &step.ready_line {
                 Some(text) => run(self.rig, spot, &["grep", "-qF", "--", text.as_ref(), &files.output])?.ok(),
@@ -166,7 +166,7 @@ impl<'a> Standing<'a> {
     fn end(&self, step: &Step, spot: &Spot, job: Box<dyn Job>, files: &Files) -> Result<(), Stop> {
         if self.alive(spot, files)? {
             job.kill(SIGTERM)?;
-            let end = Instant::now() + within(step);
+            let end = Instant::now() + self.rig.wall(within(step));
             while self.alive(spot, files)? {
                 if Instant::now() >= end {
                     job.kill(SIGKILL)?;

@@ -16,7 +16,7 @@ mod tests;
 use std::time::{Duration, Instant};
 
 use entrain_lab_machine::image::peers;
-use entrain_lab_machine::machine::{Arch, Command, GuestSpec, MachineSpec, Target};
+use entrain_lab_machine::machine::{Arch, Command, GuestSpec, MachineSpec, Target, pace::Pace};
 use entrain_lab_machine::{LabError, Progress, Result};
 
 pub use bar::Bar;
@@ -41,6 +41,8 @@ pub type Boot<'a> = dyn Fn(&MachineSpec, &dyn Progress) -> Result<Box<dyn Rig>> 
 
 /// Time for a guest's vCPUs and the host's daemons to settle after a guest was paused or resumed.
 const SETTLE: Duration = Duration::from_millis(200);
+/// What `auto` is thought to become, for the first guess of a run's length only.
+const THOUGHT_FACTOR: f64 = 20.0;
 
 /// Runs an experiment. What was gathered until an error or Ctrl-C comes back all the same.
 pub fn run(experiment: &Experiment, choice: &Choice, spec: &MachineSpec, boot: &Boot, bar: &Bar) -> Gathered {
@@ -61,6 +63,7 @@ pub fn run(experiment: &Experiment, choice: &Choice, spec: &MachineSpec, boot: &
         pair: None,
         longest: Longest::default(),
         to_come: 0,
+        factor: None,
     };
     let spec = MachineSpec { guests: guests(experiment), ..spec.clone() };
     bar.expect(run.planned());
@@ -78,6 +81,7 @@ pub fn machine(experiment: &Experiment, choice: &Choice) -> MachineSpec {
     let host = &experiment.machine;
     MachineSpec {
         arch: choice.arch,
+        dilation: choice.dilation.unwrap_or(host.dilation),
         rt: host.rt,
         pcpus: host.pcpus,
         memory_mib: host.memory_mib,
@@ -135,6 +139,8 @@ struct Run<'a> {
     longest: Longest,
     /// Sessions of the first boot that are still to be made.
     to_come: u32,
+    /// How many times slower the machines' time passes while loads are measured; found in the first boot, kept for all.
+    factor: Option<f64>,
 }
 
 /// Where a boot stood when it ended.
@@ -226,6 +232,7 @@ impl<'a> Run<'a> {
         self.longest.boot = self.longest.boot.max(begun.elapsed());
         self.bar.advance(bar::BOOT);
         self.describe(rig.as_ref())?;
+        self.find_pace(rig.as_ref(), spec)?;
         let mut awake = vec![false; spec.guests.len()];
         for (number, round) in session.rounds.iter().enumerate() {
             if number > 0 && !self.fits(self.longest.round) {
@@ -290,7 +297,7 @@ impl<'a> Run<'a> {
             changed = true;
         }
         if changed {
-            std::thread::sleep(SETTLE);
+            std::thread::sleep(rig.wall(SETTLE));
         }
         Ok(())
     }
@@ -310,12 +317,51 @@ impl<'a> Run<'a> {
             Ok(standing) => standing,
             Err(stop) => return self.noted(stop, at, visit),
         };
-        let result = self.loads(rig, visit, &standing, boot, round, at);
+        let result = self.slowly(rig).and_then(|()| self.loads(rig, visit, &standing, boot, round, at));
+        if !matches!(result, Err(Stop::Lost(_) | Stop::Fatal(_) | Stop::Cancelled)) {
+            rig.set_pace(self.setup_factor())?;
+        }
         match result {
             // A lost machine can't be put in order; its successor starts afresh.
             Err(stop @ (Stop::Lost(_) | Stop::Fatal(_))) => Err(stop),
             other => standing.down().and(other),
         }
+    }
+
+    /// What the pace stands for is measured once, so that all boots are alike.
+    fn find_pace(&mut self, rig: &dyn Rig, spec: &MachineSpec) -> std::result::Result<(), Stop> {
+        if self.factor.is_none() {
+            self.bar.set(&format!("boot {}: how fast the machine's CPUs are", self.boots));
+            let factor = rig.factor_of(spec.dilation)?;
+            self.bar.say(&format!("the machines' time passes {factor} times slower than this computer's"));
+            self.factor = Some(factor);
+            self.gathered.dilation = factor;
+        }
+        rig.set_pace(self.setup_factor())?;
+        Ok(())
+    }
+
+    /// The pace of loads; a machine whose pace has changed is let come to rest.
+    fn slowly(&self, rig: &dyn Rig) -> std::result::Result<(), Stop> {
+        let factor = self.factor.unwrap_or(1.0);
+        if factor != self.setup_factor() {
+            rig.set_pace(factor)?;
+            entrain_lab_machine::cancel::sleep(rig.wall(SETTLE))?;
+        }
+        Ok(())
+    }
+
+    /// The pace while arms are set up and taken down.
+    fn setup_factor(&self) -> f64 {
+        if self.experiment.machine.dilated_setup { self.factor.unwrap_or(1.0) } else { 1.0 }
+    }
+
+    /// The factor that a run's length is thought from before it is known.
+    fn thought_factor(&self) -> f64 {
+        self.factor.unwrap_or(match self.choice.dilation.unwrap_or(self.experiment.machine.dilation) {
+            Pace::Auto => THOUGHT_FACTOR,
+            Pace::Times(factor) => factor,
+        })
     }
 
     fn loads(
@@ -357,7 +403,7 @@ impl<'a> Run<'a> {
                     rig.tidy(self.experiment.guests.len())?;
                 }
             }
-            self.bar.advance(bar::sample(seconds + load.warmup));
+            self.bar.advance(bar::sample((seconds + load.warmup) * self.thought_factor()));
         }
         Ok(())
     }
@@ -413,7 +459,8 @@ impl<'a> Run<'a> {
                 all += bar::BOOT;
                 for visit in session.rounds.iter().flatten() {
                     let loads = visit.loads.iter();
-                    all += loads.map(|load| bar::sample(self.sizes.seconds(load) + load.warmup)).sum::<u64>();
+                    let factor = self.thought_factor();
+                    all += loads.map(|l| bar::sample((self.sizes.seconds(l) + l.warmup) * factor)).sum::<u64>();
                 }
             }
         }

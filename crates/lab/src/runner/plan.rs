@@ -1,6 +1,6 @@
 //! The order in which arms, configurations and loads are measured.
 
-use entrain_lab_machine::machine::Arch;
+use entrain_lab_machine::machine::{Arch, pace::Pace};
 
 use crate::experiment::{Arm, Configuration, Experiment, Load};
 
@@ -17,6 +17,8 @@ pub struct Choice {
     pub seed: u64,
     /// Architecture of the machines.
     pub arch: Arch,
+    /// How much slower their time passes, instead of the experiment's own pace.
+    pub dilation: Option<Pace>,
 }
 
 /// One visit: an arm set up in a configuration, and the loads measured under it.

@@ -128,6 +128,8 @@ pub struct Gathered {
     pub kernel: String,
     /// Whether the host machine was emulated; none where it never came up.
     pub emulated: Option<bool>,
+    /// How many times slower than the computer's the machines' time passed while loads were measured; 0 if none came up.
+    pub dilation: f64,
     /// Time that the run took.
     pub seconds: f64,
     /// Arms and loads of which there should be samples.

@@ -1,6 +1,8 @@
 //! What the runner and the scenarios need of a booted machine: [`Machine`] in life, a fake in tests.
 
-use entrain_lab_machine::machine::{Command, CpuClock, GuestSpec, Machine, Outcome, Running, Target};
+use std::time::Duration;
+
+use entrain_lab_machine::machine::{Command, CpuClock, GuestSpec, Machine, Outcome, Running, Target, pace::Pace};
 use entrain_lab_machine::{LabError, Result};
 
 /// A booted host machine with its guests.
@@ -60,6 +62,21 @@ pub trait Rig {
     fn emulated(&self) -> bool;
     /// CPU time of the emulator's vCPU threads until now.
     fn cpu_clock(&self) -> CpuClock;
+    /// The factor that a pace stands for on this machine, which has to be up and at rest.
+    fn factor_of(&self, pace: Pace) -> Result<f64> {
+        match pace {
+            Pace::Times(factor) => Ok(factor),
+            Pace::Auto => Ok(1.0),
+        }
+    }
+    /// From now on its time passes so many times slower than the computer's.
+    fn set_pace(&self, _factor: f64) -> Result<()> {
+        Ok(())
+    }
+    /// The computer's time that a span of the machine's takes now.
+    fn wall(&self, machine: Duration) -> Duration {
+        machine
+    }
     /// Ends guests and host machine.
     fn shutdown(self: Box<Self>) -> Result<()>;
 }
@@ -137,6 +154,15 @@ impl Rig for Machine {
     }
     fn cpu_clock(&self) -> CpuClock {
         Self::cpu_clock(self)
+    }
+    fn factor_of(&self, pace: Pace) -> Result<f64> {
+        Self::factor_of(self, pace)
+    }
+    fn set_pace(&self, factor: f64) -> Result<()> {
+        Self::set_pace(self, factor)
+    }
+    fn wall(&self, machine: Duration) -> Duration {
+        Self::wall(self, machine)
     }
     fn shutdown(self: Box<Self>) -> Result<()> {
         Self::shutdown(*self)

@@ -20,8 +20,10 @@ const LOADS: [&[&str]; 6] = [
     &["wake"],
     &["tick"],
 ];
-/// How long each load runs at a time.
+/// How long each load runs at a time, by the computer's clock.
 const WINDOW: Duration = Duration::from_secs(5);
+/// The least of the machine's own time that a load runs.
+const SHORTEST: Duration = Duration::from_millis(300);
 /// A load that has not ended this long after its time is stuck, though nothing else shows it: the watchdog on progress.
 const STUCK: Duration = Duration::from_secs(60);
 
@@ -38,7 +40,10 @@ pub(super) fn run(
 ) -> Result<Session> {
     let mut session = Session { number, ..Session::default() };
     let quiet: &dyn Progress = &Quiet;
-    let booted = Machine::boot_from(cache, images, spec, quiet);
+    let booted = Machine::boot_from(cache, images, spec, quiet).and_then(|machine| {
+        machine.set_pace(machine.factor_of(spec.dilation)?)?;
+        Ok(machine)
+    });
     let error = match booted.and_then(|machine| drive(machine, number, load_time, &mut session)) {
         Ok(()) => return Ok(Session { ok: true, ..session }),
         Err(e) => e,
@@ -75,9 +80,11 @@ fn drive(machine: Machine, number: u32, load_time: Duration, session: &mut Sessi
 
 /// Runs one load in all guests at once.
 fn window(machine: &Machine, guests: usize, load: &[&str]) -> Result<()> {
-    let seconds = WINDOW.as_secs().to_string();
+    // As much of the computer's time whatever the pace, and of the machine's enough to measure anything.
+    let length = WINDOW.div_f64(machine.pace()).max(SHORTEST);
+    let seconds = length.as_secs_f64().to_string();
     let argv: Vec<&str> = ["entrain-load"].iter().chain(load).copied().chain(["--seconds", &seconds]).collect();
-    let command = Command::new(argv).within(WINDOW + STUCK);
+    let command = Command::new(argv).within(length + STUCK);
     let running: Vec<_> =
         (0..guests).map(|n| machine.start(Target::Guest(n), command.clone())).collect::<Result<_>>()?;
     for (guest, running) in running.into_iter().enumerate() {

@@ -1,0 +1,107 @@
+//! Costs between two CPUs: an interrupt to one that runs, and to one that is idle.
+
+use super::Slice;
+use crate::clock::now_ns;
+use crate::cpu;
+use crate::session::Session;
+use crate::sync::{futex_wait, futex_wake};
+use anyhow::{Context, Result, ensure};
+use std::io;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+
+const INTERRUPTS: u32 = 20;
+/// Longer than an idle CPU needs to halt.
+const REST_NS: u64 = 100_000;
+const MEMBARRIER_PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
+const MEMBARRIER_REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
+
+/// An interrupt to a CPU that computes in user mode, and its answer, ns (membarrier).
+pub(super) fn running(session: &Session, slice: Slice) -> Result<Option<f64>> {
+    let Some((own, other)) = pair(session) else { return Ok(None) };
+    membarrier(MEMBARRIER_REGISTER_PRIVATE_EXPEDITED)?;
+    let (stop, up) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _ = cpu::pin(other);
+            up.store(true, Release);
+            while !stop.load(Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        let measured = scope.spawn(|| {
+            cpu::pin(own).context("cannot pin a thread")?;
+            while !up.load(Acquire) {
+                std::hint::spin_loop();
+            }
+            slice.per_operation(INTERRUPTS, |count| {
+                (0..count).try_for_each(|_| membarrier(MEMBARRIER_PRIVATE_EXPEDITED))
+            })
+        });
+        let result = measured.join().expect("measuring does not panic");
+        stop.store(true, Relaxed);
+        result.map(Some)
+    })
+}
+
+/// From the wake-up of a thread whose CPU is idle until it runs, ns.
+pub(super) fn halted(session: &Session, slice: Slice) -> Result<Option<f64>> {
+    const ASLEEP: u32 = 0;
+    const WOKEN: u32 = 1;
+    const END: u32 = 2;
+    let Some((own, other)) = pair(session) else { return Ok(None) };
+    let (word, ran_at) = (AtomicU32::new(ASLEEP), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _ = cpu::pin(other);
+            loop {
+                while word.load(Acquire) == ASLEEP {
+                    futex_wait(&word, ASLEEP);
+                }
+                let now = now_ns();
+                if word.load(Acquire) == END {
+                    return;
+                }
+                word.store(ASLEEP, Relaxed);
+                ran_at.store(now, Release);
+            }
+        });
+        let measured = scope.spawn(|| {
+            cpu::pin(own).context("cannot pin a thread")?;
+            let batch = || {
+                ran_at.store(0, Relaxed);
+                let rest = now_ns() + REST_NS;
+                while now_ns() < rest {
+                    std::hint::spin_loop();
+                }
+                word.store(WOKEN, Release);
+                let begin = now_ns();
+                futex_wake(&word, 1);
+                loop {
+                    match ran_at.load(Acquire) {
+                        0 => std::hint::spin_loop(),
+                        at => return Ok(at.saturating_sub(begin).max(1) as f64),
+                    }
+                }
+            };
+            slice.median(batch)
+        });
+        let result = measured.join().expect("measuring does not panic");
+        word.store(END, Release);
+        futex_wake(&word, 1);
+        result.map(Some)
+    })
+}
+
+/// Two CPUs, if there are two.
+fn pair(session: &Session) -> Option<(usize, usize)> {
+    let (first, second) = (session.cpu(0), session.cpu(1));
+    (first != second).then_some((first, second))
+}
+
+fn membarrier(command: libc::c_int) -> Result<()> {
+    // SAFETY: takes numbers only.
+    let result = unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
+    ensure!(result == 0, "membarrier: {}", io::Error::last_os_error());
+    Ok(())
+}
