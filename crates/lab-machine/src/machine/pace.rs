@@ -91,6 +91,11 @@ impl Clock {
         self.dilation().map_or(1.0, Dilation::factor)
     }
 
+    /// The machine's monotonic clock.
+    pub(crate) fn now(&self) -> Duration {
+        self.dilation().map_or_else(computer_now, Dilation::now)
+    }
+
     /// The computer's time that a span of the machine's takes at the present pace.
     pub(crate) fn wall(&self, machine: Duration) -> Duration {
         // A limit may be "for ever", which has no multiple.
@@ -101,6 +106,11 @@ impl Clock {
     pub(crate) fn limit(&self, computer: Duration, machine: Duration) -> Duration {
         computer.saturating_add(self.wall(machine))
     }
+}
+
+fn computer_now() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 #[cfg(test)]

@@ -438,6 +438,11 @@ impl Machine {
         self.link.clock.wall(machine)
     }
 
+    /// Its monotonic clock, as this side sees it.
+    pub fn now(&self) -> Duration {
+        self.link.clock.now()
+    }
+
     /// The limit for small requests.
     fn short(&self) -> Duration {
         self.link.clock.limit(SHORT, DELAY)

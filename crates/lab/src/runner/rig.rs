@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use entrain_lab_machine::machine::{Command, CpuClock, GuestSpec, Machine, Outcome, Running, Target, pace::Pace};
-use entrain_lab_machine::{LabError, Result};
+use entrain_lab_machine::{LabError, Result, cancel};
 
 /// A booted host machine with its guests.
 pub trait Rig {
@@ -76,6 +76,12 @@ pub trait Rig {
     /// The computer's time that a span of the machine's takes now.
     fn wall(&self, machine: Duration) -> Duration {
         machine
+    }
+    /// The machine's monotonic clock.
+    fn now(&self) -> Duration;
+    /// Waits for a span of the machine's time.
+    fn sleep(&self, machine: Duration) -> Result<()> {
+        cancel::sleep(self.wall(machine))
     }
     /// Ends guests and host machine.
     fn shutdown(self: Box<Self>) -> Result<()>;
@@ -163,6 +169,9 @@ impl Rig for Machine {
     }
     fn wall(&self, machine: Duration) -> Duration {
         Self::wall(self, machine)
+    }
+    fn now(&self) -> Duration {
+        Self::now(self)
     }
     fn shutdown(self: Box<Self>) -> Result<()> {
         Self::shutdown(*self)

@@ -136,6 +136,16 @@ impl Rig for FakeRig {
     fn cpu_clock(&self) -> CpuClock {
         self.0.borrow().clock
     }
+    fn factor_of(&self, pace: Pace) -> Result<f64> {
+        Ok(if pace == Pace::Auto { 7.0 } else { 1.0 })
+    }
+    fn set_pace(&self, factor: f64) -> Result<()> {
+        self.0.borrow_mut().log.push(format!("pace {factor}"));
+        Ok(())
+    }
+    fn now(&self) -> std::time::Duration {
+        std::time::Duration::ZERO
+    }
     fn shutdown(self: Box<Self>) -> Result<()> {
         let world = self.0.borrow();
         assert!(world.background.is_empty() && world.offline.values().all(|n| *n == 0), "an arm was left standing");
@@ -465,4 +475,25 @@ fn the_json_has_the_promised_fields_and_comes_back_the_same() {
     assert_eq!(off["better"], "higher");
     has(&off["ratio_to_stock"], &["median", "lo", "hi", "pairs"]);
     has(&json["checks"][0], &["name", "ok", "detail"]);
+}
+
+#[test]
+fn time_is_slow_while_loads_run_and_the_computers_while_arms_are_set_up() {
+    let slow = FILE.replace("[machine]\n", "[machine]\ndilation = \"auto\"\n").replace("boots = 3", "boots = 1");
+    let paces = |text: &str| {
+        let (report, world) = run_file(text, World::default());
+        let mut log: Vec<String> = world.borrow().log.clone();
+        // Guests are asked by the dozen; what matters is when the pace changed.
+        log.retain(|line| line.starts_with("pace") || line.contains("offline") || line.contains("measure"));
+        log.iter_mut().for_each(|line| *line = line.split(": ").last().unwrap().split(' ').take(2).collect::<Vec<_>>().join(" "));
+        log.dedup();
+        (report.machine.dilation, log)
+    };
+    let (factor, log) = paces(&slow);
+    assert_eq!(factor, 7.0);
+    let arm = log.iter().position(|line| line == "offline 1").unwrap();
+    assert_eq!(log[arm - 1..arm + 4], ["pace 1", "offline 1", "pace 7", "measure --seconds=2", "pace 1"], "{log:?}");
+    let (factor, log) = paces(&slow.replace("dilation = \"auto\"", "dilation = \"auto\"\ndilated_setup = true"));
+    assert_eq!((factor, log.iter().filter(|line| line.starts_with("pace")).all(|line| line == "pace 7")), (7.0, true));
+    assert_eq!(paces(FILE).0, 1.0);
 }

@@ -4,8 +4,6 @@
 //! size; `on`, `off`, seconds for which the scheduler is loaded and unloaded in turns meanwhile; both 0: no scheduler, for
 //! comparison. A guest that hangs ends the boot of the host machine as a fault (`boot-deadline`), told with its arm.
 
-use std::time::Instant;
-
 use entrain_lab_machine::Result;
 use entrain_lab_machine::machine::{GuestSpec, Target};
 use serde::Deserialize;
@@ -49,9 +47,9 @@ impl Scenario for Boots {
         let mut longest = 0.0_f64;
         for number in 0..params.in_turn {
             context.bar.announce(&format!("guest {} of {} boots", number + 1, params.in_turn));
-            let begun = Instant::now();
+            let begun = rig.now();
             let guest = rig.start_guest(&spec(number))?;
-            longest = longest.max(begun.elapsed().as_secs_f64());
+            longest = longest.max((rig.now() - begun).as_secs_f64());
             works(rig, guest)?;
             rig.stop_guest(guest)?;
         }
@@ -61,9 +59,9 @@ impl Scenario for Boots {
         if params.at_once > 0 {
             context.bar.announce(&format!("{} guests boot at once", params.at_once));
             let specs: Vec<GuestSpec> = (0..params.at_once).map(|number| spec(1000 + number)).collect();
-            let begun = Instant::now();
+            let begun = rig.now();
             let guests = rig.start_guests(&specs)?;
-            samples.push("boot_at_once", "s", Lower, begun.elapsed().as_secs_f64());
+            samples.push("boot_at_once", "s", Lower, (rig.now() - begun).as_secs_f64());
             for guest in guests {
                 works(rig, guest)?;
                 rig.stop_guest(guest)?;

@@ -3,8 +3,6 @@
 //!
 //! `params`: `guests`, how many; `vcpus`, `memory_mib`, their size.
 
-use std::time::Instant;
-
 use entrain_lab_machine::Result;
 use entrain_lab_machine::machine::GuestSpec;
 use serde::Deserialize;
@@ -46,16 +44,16 @@ impl Scenario for Crowd {
             // In turn: that many kernels that boot at once look stuck to themselves (docs/lab.md).
             guests.push(rig.start_guest(&spec(number))?);
         }
-        let begun = Instant::now();
+        let begun = rig.now();
         let agents: Vec<Service> = guests.iter().map(|&guest| Service::agent(rig, guest)).collect::<Result<_>>()?;
         // That many agents that load their programs at once share a few emulated CPUs.
         let limit = SETTLE * params.guests;
         for (number, &guest) in guests.iter().enumerate() {
             context.bar.announce(&format!("guest {} of {} is paired", number + 1, params.guests));
-            await_served_within(rig, guest, limit.saturating_sub(begun.elapsed()))?;
+            await_served_within(rig, guest, limit.saturating_sub(rig.now() - begun))?;
         }
         samples.push("served", "1", Higher, guests.len() as f64);
-        samples.push("served_after", "s", Lower, begun.elapsed().as_secs_f64());
+        samples.push("served_after", "s", Lower, (rig.now() - begun).as_secs_f64());
         let seen = status::look(rig)?.ok_or_else(|| unmet("the daemon is gone"))?;
         let (_, memory) = status::daemon(rig, &seen)?;
         samples.push("daemon_memory", "MiB", Lower, memory);
@@ -68,7 +66,7 @@ impl Scenario for Crowd {
         for &guest in live {
             await_served(rig, guest)?;
         }
-        wait_for("the daemon forgets the dead guests", SETTLE, || {
+        wait_for(rig, "the daemon forgets the dead guests", SETTLE, || {
             let seen = status::look(rig)?.ok_or_else(|| unmet("the daemon is gone"))?;
             Ok(seen["vms"].as_array().is_some_and(|vms| vms.len() == live.len()))
         })?;

@@ -6,8 +6,7 @@
 //!
 //! `drained`: whether the caches of the held CPU really are empty afterwards, by page flags and slab counters.
 
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use entrain_lab_machine::Result;
 use entrain_lab_machine::machine::Target;
@@ -77,7 +76,7 @@ fn timed(rig: &dyn Rig, params: &DrainParams, seconds: f64, samples: &mut Sample
     let mut arguments = vec!["drain", params.operation.as_str()];
     arguments.extend(params.of.iter().flat_map(|of| ["--of", of]));
     let hold = Hold::fifo(rig, params.cpu, seconds)?;
-    sleep(BEFORE);
+    rig.sleep(BEFORE)?;
     if params.hot {
         load_hot(rig, samples)?;
     }
@@ -96,9 +95,9 @@ fn timed(rig: &dyn Rig, params: &DrainParams, seconds: f64, samples: &mut Sample
 
 /// Loads the module at once, if it is not there yet: it stays until the machine ends.
 fn load_hot(rig: &dyn Rig, samples: &mut Samples) -> Result<()> {
-    let begun = Instant::now();
+    let begun = rig.now();
     shell(rig, Target::Host, "[ -e /sys/module/entrain_qpw ] || entrain isolate qpw load --hot")?;
-    samples.push("load", "ms", Lower, begun.elapsed().as_secs_f64() * 1e3);
+    samples.push("load", "ms", Lower, (rig.now() - begun).as_secs_f64() * 1e3);
     Ok(())
 }
 
@@ -120,7 +119,7 @@ impl Scenario for Drained {
 fn looked(rig: &dyn Rig, cpu: u32, seconds: f64, samples: &mut Samples) -> Result<()> {
     let limit = Duration::from_secs_f64(seconds + PATIENCE);
     let hold = Hold::fifo(rig, cpu, seconds)?;
-    sleep(BEFORE);
+    rig.sleep(BEFORE)?;
     let pages = || -> Result<(f64, f64)> {
         let printed = tool(rig, &["pages", REPORT], limit)?;
         let figure = |name| printed.figure(name, "pages").map_err(|error| unmet(error.to_string()));

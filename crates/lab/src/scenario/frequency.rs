@@ -52,7 +52,7 @@ impl Emulation {
     /// Starts it and waits until the CPUs are slowed.
     pub(super) fn start(rig: &dyn Rig) -> Result<Self> {
         let service = Service::start(rig, Target::Host, ["entrain-cpufreq-emulation", "run"])?;
-        let up = wait_for("the emulation of frequencies answers", SETTLE, || {
+        let up = wait_for(rig, "the emulation of frequencies answers", SETTLE, || {
             Ok(rig.run(Target::Host, Command::new(["entrain-cpufreq-emulation", "read"]))?.ok())
         });
         match up {

@@ -2,7 +2,7 @@
 //!
 //! `params`: `cpus`, those that go and come. `seconds` is how long. Needs two CPUs that stay.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use entrain_lab_machine::machine::{Command, Target};
 use entrain_lab_machine::{Result, cancel};
@@ -54,9 +54,9 @@ impl Scenario for Hotplug {
             let line = format!("while [ $(cut -d. -f1 /proc/uptime) -lt {until} ]; do {body}; done");
             loops.push(rig.start(Target::Host, Command::shell(&line).within(limit))?);
         }
-        let begun = Instant::now();
+        let begun = rig.now();
         let (mut turns, mut bad) = (0.0, Vec::new());
-        while begun.elapsed().as_secs_f64() < context.seconds {
+        while (rig.now() - begun).as_secs_f64() < context.seconds {
             cancel::check()?;
             for cpu in &cpus.0 {
                 let file = format!("/sys/devices/system/cpu/cpu{cpu}/online");

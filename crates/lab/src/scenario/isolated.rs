@@ -66,7 +66,7 @@ impl Hold {
         shell(rig, Target::Host, &format!("rm -f {REPORT}"))?;
         let this = Self::start(rig, cpu, seconds, &["--fifo", "50", "--report", REPORT])?;
         let there = format!("test -s {REPORT}");
-        wait_for("a task holds the CPU", SETTLE, || Ok(rig.run(Target::Host, Command::shell(&there))?.ok()))?;
+        wait_for(rig, "a task holds the CPU", SETTLE, || Ok(rig.run(Target::Host, Command::shell(&there))?.ok()))?;
         Ok(this)
     }
 
@@ -168,8 +168,9 @@ impl Watch {
         shell(rig, Target::Host, &format!("rm -f {SEEN} {SAID}"))?;
         let service = Service::start(rig, Target::Host, ["sh", "-c", &line])?;
         let ready = format!("grep -q '^watching' {SAID}");
-        let up =
-            wait_for("'entrain isolate watch' watches", UP, || Ok(rig.run(Target::Host, Command::shell(&ready))?.ok()));
+        let up = wait_for(rig, "'entrain isolate watch' watches", UP, || {
+            Ok(rig.run(Target::Host, Command::shell(&ready))?.ok())
+        });
         match up {
             Ok(_) => Ok(Self { service }),
             Err(late) => {

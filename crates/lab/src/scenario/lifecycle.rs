@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use entrain_lab_machine::machine::recipe::{GUEST_INITRD, GUEST_KERNEL};
 use entrain_lab_machine::machine::{Command, GuestSpec, Target};
-use entrain_lab_machine::{LabError, Result, cancel};
+use entrain_lab_machine::{LabError, Result};
 use serde::Deserialize;
 use signal_hook::consts::{SIGKILL, SIGTERM};
 
@@ -143,7 +143,7 @@ fn agent_ends(stage: &mut Stage<'_>) -> Result<()> {
 /// SIGKILL: the pages stay pinned and paired, and the next agent takes them over.
 fn agent_killed(stage: &mut Stage<'_>) -> Result<()> {
     stage.agent.take().ok_or_else(|| unmet("no agent"))?.end(SIGKILL)?;
-    cancel::sleep(Duration::from_secs(3))?;
+    stage.rig.sleep(Duration::from_secs(3))?;
     let status = guest_status(stage.rig, stage.subject)?;
     if served(&status) == 0 || !status["agent"].is_null() {
         return Err(unmet(format!("the pages of a killed agent are not served: {status}")));
@@ -169,7 +169,7 @@ fn daemon_ends(stage: &mut Stage<'_>) -> Result<()> {
 fn daemon_killed(stage: &mut Stage<'_>) -> Result<()> {
     stage.daemon.take().ok_or_else(|| unmet("no daemon"))?.end(SIGKILL)?;
     nothing_loaded(stage.rig)?;
-    wait_for("the guest offers anew", SETTLE, || {
+    wait_for(stage.rig, "the guest offers anew", SETTLE, || {
         Ok(guest_status(stage.rig, stage.subject)?["vcpus"][0]["link"] == "offered")
     })?;
     memory_is_sound(stage.rig, stage.subject)?;
@@ -181,7 +181,7 @@ fn daemon_killed(stage: &mut Stage<'_>) -> Result<()> {
 /// A guest that is stopped for longer than any heartbeat may be silent is served again when it goes on.
 fn guest_paused(stage: &mut Stage<'_>) -> Result<()> {
     stage.rig.pause_guest(stage.subject)?;
-    cancel::sleep(Duration::from_secs(4))?;
+    stage.rig.sleep(Duration::from_secs(4))?;
     stage.rig.resume_guest(stage.subject)
 }
 
@@ -285,7 +285,7 @@ impl Left {
     /// programs and maps some moments after their process has ended.
     pub(super) fn left(&self, rig: &dyn Rig, guests: &[usize]) -> Result<f64> {
         let mut left = f64::INFINITY;
-        let gone = wait_for("nothing is left", SETTLE, || {
+        let gone = wait_for(rig, "nothing is left", SETTLE, || {
             left = Self::look(rig)?.beyond(self) + guest_maps(rig, guests)?;
             Ok(left == 0.0)
         });
@@ -303,7 +303,7 @@ impl Left {
 
 /// No program of the daemon is loaded (the kernel frees them some moments after the end).
 fn nothing_loaded(rig: &dyn Rig) -> Result<()> {
-    wait_for("the daemon's programs are unloaded", SETTLE, || {
+    wait_for(rig, "the daemon's programs are unloaded", SETTLE, || {
         Ok(shell(rig, Target::Host, "bpftool prog show | grep -c 'name observe_' || true")? == "0")
     })
     .map(drop)

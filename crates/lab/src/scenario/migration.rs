@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use entrain_lab_machine::machine::Target;
-use entrain_lab_machine::{LabError, Result, cancel};
+use entrain_lab_machine::{LabError, Result};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use signal_hook::consts::SIGTERM;
@@ -72,11 +72,11 @@ impl Scenario for Migration {
         await_served(rig, guest)?;
         let boot = boot_id(rig, guest)?;
         let load = Witness::start(rig, guest, &["--mib", &params.mib.to_string()])?;
-        cancel::sleep(FILL)?;
+        rig.sleep(FILL)?;
 
         let course = migrate(rig, guest, &params, samples)?;
         await_served(rig, guest)?;
-        cancel::sleep(AFTERWARDS)?;
+        rig.sleep(AFTERWARDS)?;
         if boot_id(rig, guest)? != boot {
             return Err(unmet("the guest has booted anew"));
         }
@@ -137,7 +137,7 @@ fn follow(rig: &dyn Rig, guest: usize, mode: Mode, begun: f64, samples: &mut Sam
         let paired = vm["vcpus"].as_array().into_iter().flatten().any(|vcpu| vcpu["paired"] == true);
         Ok(vm["channel"] == "migrating" && !paired)
     };
-    wait_for("the pairing is given up", SETTLE, lets_go)?;
+    wait_for(rig, "the pairing is given up", SETTLE, lets_go)?;
     let mut settled = clock(rig)?;
     match mode {
         Mode::Precopy => {}
@@ -148,12 +148,12 @@ fn follow(rig: &dyn Rig, guest: usize, mode: Mode, begun: f64, samples: &mut Sam
                 return Err(unmet(format!("the migration was over before it could be cancelled: {status}")));
             }
             rig.qmp(guest, &[&command("migrate_cancel", json!({}))])?;
-            wait_for("the guest is paired where it is", SETTLE, || paired(rig, |pid| *pid == source))?;
+            wait_for(rig, "the guest is paired where it is", SETTLE, || paired(rig, |pid| *pid == source))?;
             return Ok(Course { begun, stopped: None, settled });
         }
     }
     let mut end = Value::Null;
-    wait_for("the migration ends", PATIENCE, || {
+    wait_for(rig, "the migration ends", PATIENCE, || {
         end = query(rig, guest)?;
         match end["status"].as_str() {
             Some("failed" | "cancelled") => Err(unmet(format!("the migration failed: {end}"))),
@@ -172,7 +172,7 @@ fn follow(rig: &dyn Rig, guest: usize, mode: Mode, begun: f64, samples: &mut Sam
         stopped = Some(settled - downtime / 1e3);
     }
     // The first QEMU still has the guest's old memory and its pages with it: nobody may mix them up.
-    wait_for("the guest is paired in its second QEMU", SETTLE, || paired(rig, |pid| *pid != source))?;
+    wait_for(rig, "the guest is paired in its second QEMU", SETTLE, || paired(rig, |pid| *pid != source))?;
     Ok(Course { begun, stopped, settled })
 }
 

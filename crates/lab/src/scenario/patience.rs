@@ -4,10 +4,10 @@
 //! `rcuc`. Elsewhere cgroups come and go, which needs grace periods. `params`: `cpus`, the isolated ones. The kernel's patience
 //! (`rcutree.nohz_full_patience_delay`) is a boot parameter: the arms' `cmdline`.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use entrain_lab_machine::Result;
 use entrain_lab_machine::machine::Target;
-use entrain_lab_machine::{Result, cancel};
 
 use super::isolated::{Hold, OnCpus, Watch, count};
 use super::product::{Service, shell};
@@ -35,12 +35,12 @@ impl Scenario for Patience {
         let hold = |cpu: &u32| Hold::start(rig, *cpu, context.seconds + 60.0, &["--calls", "--tick"]);
         let holds = cpus.0.iter().map(hold).collect::<Result<Vec<_>>>()?;
         let churn = Service::start(rig, Target::Host, ["sh", "-c", CHURN])?;
-        cancel::sleep(BEFORE)?;
+        rig.sleep(BEFORE)?;
         let watch = Watch::start(rig, &cpus.to_string())?;
-        let begun = Instant::now();
-        cancel::sleep(Duration::from_secs_f64(context.seconds))?;
+        let begun = rig.now();
+        rig.sleep(Duration::from_secs_f64(context.seconds))?;
         let rows = watch.end(rig)?;
-        let minutes = begun.elapsed().as_secs_f64() / 60.0;
+        let minutes = (rig.now() - begun).as_secs_f64() / 60.0;
         churn.stop()?;
         holds.into_iter().try_for_each(Hold::stop)?;
         shell(rig, Target::Host, CHURNED)?;

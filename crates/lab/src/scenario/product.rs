@@ -1,7 +1,7 @@
 //! What the scenarios of the product share: the daemon on the host machine, the agents in its guests, and what they tell.
 
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use entrain_lab_machine::machine::{Command, Target};
 use entrain_lab_machine::{LabError, Result, cancel};
@@ -30,17 +30,22 @@ pub(super) fn shell(rig: &dyn Rig, target: Target, line: &str) -> Result<String>
     Err(unmet(format!("{target}: '{line}' ended with {}: {}", outcome.status, said.trim())))
 }
 
-/// Looks every 200 ms until `look` finds something, for at most `limit`; how long it took.
-pub(super) fn wait_for(what: &str, limit: Duration, mut look: impl FnMut() -> Result<bool>) -> Result<Duration> {
-    let start = Instant::now();
+/// Looks again and again until `look` finds something, for at most `limit`; how long it took, both by the machine's clock.
+pub(super) fn wait_for(
+    rig: &dyn Rig,
+    what: &str,
+    limit: Duration,
+    mut look: impl FnMut() -> Result<bool>,
+) -> Result<Duration> {
+    let start = rig.now();
     while !look()? {
         cancel::check()?;
-        if start.elapsed() > limit {
+        if rig.now() - start > limit {
             return Err(unmet(format!("{what}: not within {} s", limit.as_secs())));
         }
         sleep(Duration::from_millis(200));
     }
-    Ok(start.elapsed())
+    Ok(rig.now() - start)
 }
 
 /// A daemon or an agent that runs in a machine.
@@ -54,7 +59,7 @@ impl Service {
     pub(super) fn daemon(rig: &dyn Rig, selftest: bool) -> Result<Self> {
         let argv = ["entrain", "host"].into_iter().chain(selftest.then_some("--selftest"));
         let service = Self::start(rig, Target::Host, argv)?;
-        wait_for("the daemon serves", SETTLE, || {
+        wait_for(rig, "the daemon serves", SETTLE, || {
             Ok(rig.run(Target::Host, Command::shell("test -S /run/entrain/host.sock"))?.ok())
         })?;
         Ok(service)
@@ -110,7 +115,7 @@ pub(super) fn await_served(rig: &dyn Rig, guest: usize) -> Result<Duration> {
 
 /// The same where it may take longer.
 pub(super) fn await_served_within(rig: &dyn Rig, guest: usize, limit: Duration) -> Result<Duration> {
-    wait_for(&format!("guest {guest} is paired"), limit, || {
+    wait_for(rig, &format!("guest {guest} is paired"), limit, || {
         // The agent may not have pinned its pages yet.
         let Ok(status) = guest_status(rig, guest) else { return Ok(false) };
         Ok(status["vcpus"].as_array().is_some_and(|vcpus| !vcpus.is_empty() && served(&status) == vcpus.len()))

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use entrain_lab_machine::{LabError, Result, cancel};
+use entrain_lab_machine::{LabError, Result};
 use serde::Deserialize;
 
 use super::isolated::{Cpus, Hold, Row, Watch, count, tool};
@@ -67,7 +67,7 @@ impl Scenario for Quiet {
         let watch = Watch::start(rig, &params.cpus.to_string())?;
         let hold = |cpu: &u32| Hold::start(rig, *cpu, life, &["--touch", "20"]);
         let holds = params.cpus.0.iter().map(hold).collect::<Result<Vec<_>>>()?;
-        cancel::sleep(BEFORE)?;
+        rig.sleep(BEFORE)?;
         let drained = tool(rig, &arguments, Duration::from_secs_f64(life));
         let rows = watch.end(rig)?;
         holds.into_iter().try_for_each(Hold::stop)?;

@@ -4,10 +4,10 @@
 //! In the guest cyclictest and then oslat run on that vCPU, half of `seconds` each; on the host caches are drained and
 //! cgroups come and go meanwhile. `params`: `cpus`, the host's CPUs for the guest's vCPUs in their order, the last one isolated.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use entrain_lab_machine::machine::{Command, Target};
-use entrain_lab_machine::{LabError, Result, cancel};
+use entrain_lab_machine::{LabError, Result};
 
 use super::isolated::{Cpus, OnCpus, Row, Watch, count};
 use super::patience::{CHURN, CHURNED};
@@ -55,11 +55,11 @@ impl Scenario for RtGuest {
         }
         let watched = threads[threads.len() - 1];
         let load = [Service::start(rig, Target::Host, DRAIN)?, Service::start(rig, Target::Host, ["sh", "-c", CHURN])?];
-        cancel::sleep(BEFORE)?;
+        rig.sleep(BEFORE)?;
         let watch = Watch::of_thread(rig, watched)?;
-        let begun = Instant::now();
+        let begun = rig.now();
         let told = inside(rig, guest, cpus.len() - 1, context.seconds / 2.0, samples);
-        let minutes = begun.elapsed().as_secs_f64() / 60.0;
+        let minutes = (rig.now() - begun).as_secs_f64() / 60.0;
         let rows = watch.end(rig)?;
         load.into_iter().try_for_each(Service::stop)?;
         shell(rig, Target::Host, CHURNED)?;

@@ -6,10 +6,10 @@
 //! from which the times of growing and shrinking come. pCPUs are the host machine's, and a guest that has them alone is to
 //! use them all, one that shares them with its equal half of them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use entrain_lab_machine::machine::Target;
-use entrain_lab_machine::{LabError, Result, cancel};
+use entrain_lab_machine::{LabError, Result};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -69,18 +69,18 @@ impl Scenario for Steps {
         let recording = params.trace.then(|| Recording::prepare(rig, &tids, None)).transpose()?;
         let parked = parks(rig, first)?;
 
-        let begun = Instant::now();
+        let begun = rig.now();
         let life = params.alone + context.seconds;
         let mut running = Vec::new();
         running.extend(beside::start(rig, Target::Guest(first), &params.loads[0], life)?);
         for argv in &params.also {
             running.extend(beside::start(rig, Target::Guest(first), argv, life)?);
         }
-        cancel::sleep(Duration::from_secs_f64(params.alone).saturating_sub(begun.elapsed()))?;
+        rig.sleep(Duration::from_secs_f64(params.alone).saturating_sub(rig.now() - begun))?;
         if let Some(recording) = &recording {
             recording.begin()?;
         }
-        let offset = begun.elapsed().as_secs_f64();
+        let offset = (rig.now() - begun).as_secs_f64();
         let neighbour = beside::start(rig, Target::Guest(second), &params.loads[1], context.seconds)?
             .ok_or_else(|| wrong("the second guest needs a load".into()))?;
         let neighbour = neighbour.printed()?.1;

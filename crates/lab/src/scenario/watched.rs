@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use entrain_lab_machine::machine::Target;
-use entrain_lab_machine::{LabError, Result, cancel};
+use entrain_lab_machine::{LabError, Result};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -84,10 +84,10 @@ impl Scenario for Watched {
         for (&guest, argv) in context.guests.iter().zip(&params.loads) {
             running.extend(beside::start(rig, Target::Guest(guest), argv, life)?);
         }
-        cancel::sleep(Duration::from_secs_f64(params.settle))?;
+        rig.sleep(Duration::from_secs_f64(params.settle))?;
         let before = status::look(rig)?;
         let cpu = before.as_ref().map(|status| status::daemon(rig, status)).transpose()?;
-        cancel::sleep(Duration::from_secs_f64(context.seconds))?;
+        rig.sleep(Duration::from_secs_f64(context.seconds))?;
         let after = status::look(rig)?;
         let printed = beside::finish(running)?;
         beside::figures(&params.figures, &context.guests, &printed, samples)?;

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use entrain_lab_machine::machine::Target;
-use entrain_lab_machine::{LabError, Result, cancel};
+use entrain_lab_machine::{LabError, Result};
 use serde::Deserialize;
 
 use super::product::unmet;
@@ -51,10 +51,10 @@ impl Scenario for Yields {
         for (&guest, argv) in context.guests.iter().zip(&params.loads) {
             running.extend(beside::start(rig, Target::Guest(guest), argv, life)?);
         }
-        cancel::sleep(Duration::from_secs_f64(MARGIN))?;
+        rig.sleep(Duration::from_secs_f64(MARGIN))?;
         // Counted first, then recorded: recording each of tens of thousands a second takes time itself.
         let before = status::look(rig)?;
-        cancel::sleep(Duration::from_secs_f64(context.seconds))?;
+        rig.sleep(Duration::from_secs_f64(context.seconds))?;
         let after = status::look(rig)?;
         recording.record(params.window)?;
         beside::finish(running)?;
