@@ -9,7 +9,7 @@ BINS      := entrain entrain-lab entrain-load
 MACHINES  := entrain entrain-lab-agent entrain-load
 EMULATION := entrain-cpufreq-emulation
 PREFIX    ?= /usr/local
-BPF_C     := $(shell git ls-files -co --exclude-standard 'crates/*.bpf.c' 'crates/*.h')
+FORMATTED := $(shell git ls-files -co --exclude-standard 'crates/*.bpf.c' 'crates/*.h' crates/lab-dilation/src/clock.c)
 
 .DEFAULT_GOAL := help
 .PHONY: fuzz-build help setup toolchain build lab test lint unit fuzz-short fuzz fuzz-merge audit complexity lab-test package package-test install uninstall clean
@@ -37,7 +37,7 @@ test: lint unit fuzz-short lab-test ## formatting, lints, unit and property test
 
 lint: toolchain
 	$(RUN) cargo fmt --check
-	$(RUN) clang-format-19 --dry-run --Werror $(BPF_C)
+	$(RUN) clang-format-19 --dry-run --Werror $(FORMATTED)
 	$(RUN) cargo clippy --locked --workspace --all-targets -- -D warnings
 	scripts/check-docs.sh
 

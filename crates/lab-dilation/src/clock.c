@@ -2,12 +2,14 @@
 /*
  * A clock that runs N times slower, for one process: preloaded into the lab's QEMU.
  *
- * Every clock that QEMU reads is divided, and every time that it waits for is multiplied, so that the machine inside sees
- * CPUs that are N times faster and is otherwise consistent (time dilation: Gupta et al., NSDI 2006). The clocks of CPU time
- * are left alone. What is not covered: waits by futex(2) that a library makes by itself, and io_uring's timeouts.
+ * Every clock that QEMU reads is divided, and every time that it waits for is multiplied, so that the machine inside
+ * sees CPUs that are N times faster and is otherwise consistent (time dilation: Gupta et al., NSDI 2006). The clocks of
+ * CPU time are left alone. What is not covered: waits by futex(2) that a library makes by itself, and io_uring's
+ * timeouts.
  *
  * On x86_64 QEMU reads the CPU's time stamp counter by an instruction. The kernel is asked to let it trap
- * (PR_SET_TSC), and the trap answers with the machine's time in ns: a counter of 1 GHz.
+ * (PR_SET_TSC), and the trap answers with the machine's time in ns: a counter of 1 GHz. The trap outlives an exec while
+ * its handler does not, so the process must not execute another program; QEMU executes none.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -34,7 +36,7 @@
 
 #include "clock.h"
 
-#define SEC_NS 1000000000LL
+#define SEC_NS	 1000000000LL
 /* A wait is cut into pieces of so long, so that it follows a change of the rate. */
 #define PIECE_NS (20 * 1000000LL)
 
@@ -64,7 +66,7 @@ static struct rule rule(void)
 		while ((seq = control->seq) & 1)
 			;
 		atomic_thread_fence(memory_order_acquire);
-		r = (struct rule){ control->computer_ns, control->machine_ns, control->realtime_ns, control->rate };
+		r = (struct rule){control->computer_ns, control->machine_ns, control->realtime_ns, control->rate};
 		atomic_thread_fence(memory_order_acquire);
 	} while (control->seq != seq);
 	return r;
@@ -89,7 +91,7 @@ static int64_t to_computer(int64_t span)
 
 static struct timespec to_timespec(int64_t ns)
 {
-	return (struct timespec){ .tv_sec = ns / SEC_NS, .tv_nsec = ns % SEC_NS };
+	return (struct timespec){.tv_sec = ns / SEC_NS, .tv_nsec = ns % SEC_NS};
 }
 
 static int64_t from_timespec(const struct timespec *t)
@@ -104,12 +106,12 @@ static int64_t later(int64_t now, int64_t span)
 	return span > INT64_MAX - now ? INT64_MAX : now + span;
 }
 
-#define REAL(name)                                                 \
-	({                                                         \
-		static __typeof__(&name) real_;                    \
-		if (!real_)                                        \
-			real_ = (__typeof__(&name))dlsym(RTLD_NEXT, #name); \
-		real_;                                             \
+#define REAL(name)                                                                                                     \
+	({                                                                                                             \
+		static __typeof__(&name) real_;                                                                        \
+		if (!real_)                                                                                            \
+			real_ = (__typeof__(&name))dlsym(RTLD_NEXT, #name);                                            \
+		real_;                                                                                                 \
 	})
 
 /* Clocks. */
@@ -151,7 +153,7 @@ int gettimeofday(struct timeval *restrict to, void *restrict zone)
 
 	(void)zone;
 	clock_gettime(CLOCK_REALTIME, &now);
-	*to = (struct timeval){ .tv_sec = now.tv_sec, .tv_usec = now.tv_nsec / 1000 };
+	*to = (struct timeval){.tv_sec = now.tv_sec, .tv_usec = now.tv_nsec / 1000};
 	return 0;
 }
 
@@ -249,7 +251,7 @@ int select(int n, fd_set *in, fd_set *out, fd_set *except, struct timeval *timeo
 	if (control && timeout) {
 		int64_t wall = to_computer(timeout->tv_sec * SEC_NS + timeout->tv_usec * 1000LL);
 
-		span = (struct timeval){ .tv_sec = wall / SEC_NS, .tv_usec = wall % SEC_NS / 1000 };
+		span = (struct timeval){.tv_sec = wall / SEC_NS, .tv_usec = wall % SEC_NS / 1000};
 		timeout = &span;
 	}
 	return REAL(select)(n, in, out, except, timeout);
@@ -391,7 +393,7 @@ static void on_fault(int signal, siginfo_t *info, void *context)
 
 static void trap_counter(void)
 {
-	struct sigaction action = { .sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART };
+	struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART};
 
 	sigaction(SIGSEGV, &action, &before);
 	/* Threads inherit it. */
@@ -403,8 +405,8 @@ static void trap_counter(void)
 }
 #endif
 
-/* Runs before main. ENTRAIN_LAB_CLOCK names the page; a page that cannot be had ends the process: no clock is better than
- * a wrong one. */
+/* Runs before main. ENTRAIN_LAB_CLOCK names the page; a page that cannot be had ends the process: no clock is better
+ * than a wrong one. */
 __attribute__((constructor)) static void begin(void)
 {
 	const char *path = getenv("ENTRAIN_LAB_CLOCK");

@@ -18,8 +18,8 @@ struct entrain_lab_clock {
 	uint64_t seq;
 	int64_t computer_ns;
 	int64_t machine_ns;
-	uint64_t rate;	      /* 2^32 / N */
-	int64_t realtime_ns;  /* CLOCK_REALTIME less CLOCK_MONOTONIC, of the computer and of the machine alike */
+	uint64_t rate;	     /* 2^32 / N */
+	int64_t realtime_ns; /* CLOCK_REALTIME less CLOCK_MONOTONIC, of the computer and of the machine alike */
 };
 
 #endif

@@ -19,7 +19,7 @@ use rustix::{
 };
 
 /// As in clock.h.
-const MAGIC: u64 = 0x636b_636c_6261_6c;
+const MAGIC: u64 = 0x0063_6b63_6c62_616c;
 /// `rate` is a fraction of this.
 const ONE: f64 = (1u64 << 32) as f64;
 
@@ -145,6 +145,6 @@ mod tests {
             .collect();
         assert_eq!(fields, ["magic", "seq", "computer_ns", "machine_ns", "rate", "realtime_ns"]);
         assert_eq!(size_of::<Layout>(), 8 * fields.len());
-        assert!(header.contains(&format!("{MAGIC:#x}")));
+        assert!(header.contains(&format!("{MAGIC:#x}ULL")));
     }
 }

@@ -485,7 +485,8 @@ fn time_is_slow_while_loads_run_and_the_computers_while_arms_are_set_up() {
         let mut log: Vec<String> = world.borrow().log.clone();
         // Guests are asked by the dozen; what matters is when the pace changed.
         log.retain(|line| line.starts_with("pace") || line.contains("offline") || line.contains("measure"));
-        log.iter_mut().for_each(|line| *line = line.split(": ").last().unwrap().split(' ').take(2).collect::<Vec<_>>().join(" "));
+        log.iter_mut()
+            .for_each(|line| *line = line.split(": ").last().unwrap().split(' ').take(2).collect::<Vec<_>>().join(" "));
         log.dedup();
         (report.machine.dilation, log)
     };
