@@ -200,6 +200,9 @@ pub struct Load {
     /// Length of the window in a quick run, in place of `[quick] seconds`; scenarios, which do a certain work, are only
     /// made shorter by this.
     pub quick_seconds: Option<f64>,
+    /// Samples taken one after the other each time that its turn comes: several short ones show what one long one hides.
+    #[serde(default = "single")]
+    pub samples: u32,
     /// Left out of quick runs.
     #[serde(default)]
     pub full_only: bool,
@@ -450,6 +453,10 @@ fn both() -> Vec<Arch> {
 
 fn one() -> Spanned<u32> {
     Spanned::new(0..0, 1)
+}
+
+fn single() -> u32 {
+    1
 }
 
 fn three() -> u32 {

@@ -165,6 +165,9 @@ impl Validate<'_> {
                 return self.wrong(span, format!("{what} must be above 0 and at most 3600"));
             }
         }
+        if !(1..=100).contains(&load.samples) {
+            return self.wrong(span, "samples must be between 1 and 100");
+        }
         if !(0.0..=600.0).contains(&load.warmup) {
             return self.wrong(span, "warmup must be between 0 and 600");
         }

@@ -33,7 +33,7 @@ use self::expand::Values;
 use self::failure::Stop;
 use self::plan::{Session, Sizes, Visit};
 use self::sample::Patience;
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, Load};
 use crate::scenario::Context;
 
 /// Boots a machine; in life [`entrain_lab_machine::machine::Machine::boot`].
@@ -376,7 +376,6 @@ impl<'a> Run<'a> {
         let (arm, configuration) = (visit.arm.name.as_ref(), visit.configuration.name.as_ref());
         let probes: Vec<String> = self.experiment.probes.iter().map(|probe| probe.as_ref().clone()).collect();
         for load in &visit.loads {
-            entrain_lab_machine::cancel::check()?;
             let label = self.experiment.label(load.name.as_ref(), configuration);
             at.load = Some(label.clone());
             self.bar.set(&format!("boot {}: {arm}, {configuration}: {}", self.boots, load.name.as_ref()));
@@ -392,20 +391,32 @@ impl<'a> Run<'a> {
                 seed: self.seed(boot),
                 bar: self.bar.clone(),
             };
-            let taken = sample::take(rig, load, &spots, &probes, &context, &mut self.patience)
-                .and_then(|taken| standing.check().map(|()| taken));
-            // What was measured on a machine that broke down is no figure, and what failed on it no failure of the arm.
-            rig.settle()?;
-            match taken {
-                Ok(taken) => self.gathered.keep(self.pair.unwrap_or(self.boots), round, arm, &label, taken),
-                Err(stop) => {
-                    self.noted(stop, at, visit)?;
-                    rig.tidy(self.experiment.guests.len())?;
+            for number in 0..load.samples {
+                entrain_lab_machine::cancel::check()?;
+                let taken = sample::take(rig, load, &spots, &probes, &context, &mut self.patience)
+                    .and_then(|taken| standing.check().map(|()| taken));
+                // What was measured on a machine that broke down is no figure, and what failed on it no failure of the arm.
+                rig.settle()?;
+                match taken {
+                    Ok(taken) => {
+                        // Samples are paired by it: each of several with its counterpart.
+                        let round = round * load.samples + number;
+                        self.gathered.keep(self.pair.unwrap_or(self.boots), round, arm, &label, taken);
+                    }
+                    Err(stop) => {
+                        self.noted(stop, at, visit)?;
+                        rig.tidy(self.experiment.guests.len())?;
+                    }
                 }
+                self.bar.advance(self.thought(load));
             }
-            self.bar.advance(bar::sample((seconds + load.warmup) * self.thought_factor()));
         }
         Ok(())
+    }
+
+    /// Thought length of a load's sample, ms.
+    fn thought(&self, load: &Load) -> u64 {
+        bar::sample((self.sizes.seconds(load) + load.warmup) * self.thought_factor())
     }
 
     /// Notes a failure that leaves the machine well; passes on everything else.
@@ -459,8 +470,7 @@ impl<'a> Run<'a> {
                 all += bar::BOOT;
                 for visit in session.rounds.iter().flatten() {
                     let loads = visit.loads.iter();
-                    let factor = self.thought_factor();
-                    all += loads.map(|l| bar::sample((self.sizes.seconds(l) + l.warmup) * factor)).sum::<u64>();
+                    all += loads.map(|load| u64::from(load.samples) * self.thought(load)).sum::<u64>();
                 }
             }
         }
