@@ -31,7 +31,7 @@ build: toolchain ## build target/release/entrain, the lab, and what its machines
 	@for b in $(BINS); do ln -f target/$(NATIVE)/release/$$b target/release/$$b; done
 
 lab: build ## boot a KVM host with guests and show what overcommit costs them, stock and with Entrain
-	target/release/entrain lab run overcommit --quick --html target/overcommit.html --json target/overcommit.json
+	target/release/entrain lab run tour --quick --html target/tour.html --json target/tour.json
 
 test: lint unit fuzz-short lab-test ## formatting, lints, unit and property tests, some fuzzing, nested lab tests
 

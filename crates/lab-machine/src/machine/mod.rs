@@ -311,15 +311,26 @@ pub struct CpuClock {
     pub waited_ns: u64,
     /// Time stolen from the development machine itself, ns (`steal` of `/proc/stat`).
     pub steal_ns: u64,
+    /// CPU time that the development machine had to give until now, all CPUs that this process may use together, ns; 0 if
+    /// not known.
+    pub capacity_ns: u64,
 }
 
 impl CpuClock {
     /// Share of the CPU time that the machine asked for which it got since `earlier`, 0 to 1.
     ///
-    /// `ran / (ran + waited + steal)`: steal is of all CPUs, so this is a lower bound.
+    /// `ran / (min(ran + waited, capacity) + steal)`: emulated CPUs that outnumber those of the development machine wait
+    /// for one another, which nobody else is to blame for, so nothing beyond its capacity counts as asked for. Steal is of
+    /// all CPUs, so this is a lower bound.
     pub fn share_since(&self, earlier: &Self) -> f64 {
-        let ran = self.ran_ns.saturating_sub(earlier.ran_ns) as f64;
-        let lost = self.waited_ns.saturating_sub(earlier.waited_ns) + self.steal_ns.saturating_sub(earlier.steal_ns);
-        if ran == 0.0 { 1.0 } else { ran / (ran + lost as f64) }
+        let since = |now: u64, then: u64| now.saturating_sub(then);
+        let ran = since(self.ran_ns, earlier.ran_ns);
+        let asked = ran + since(self.waited_ns, earlier.waited_ns);
+        let asked = match since(self.capacity_ns, earlier.capacity_ns) {
+            0 => asked,
+            capacity => asked.min(capacity).max(ran),
+        };
+        let asked = asked + since(self.steal_ns, earlier.steal_ns);
+        if ran == 0 { 1.0 } else { ran as f64 / asked as f64 }
     }
 }
