@@ -1,15 +1,12 @@
 //! What the kernel can do, for host and guest alike.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use entrain_bpf::{Features, Lockdown};
+use entrain_host::find_limit;
 
 use crate::finding::Finding;
 use crate::machine::Machine;
-
-/// cgroups nest; a tree deeper than this is not looked through.
-const CGROUP_DEPTH: u32 = 16;
 
 /// Checks that mean the same on both sides.
 pub(crate) fn examine(machine: &Machine, features: &Features, guest: bool) -> Vec<Finding> {
@@ -135,7 +132,7 @@ fn cgroups(machine: &Machine) -> Finding {
 
 fn cpu_max(machine: &Machine) -> Finding {
     const FOR: &str = "--mode schedule, which does not enforce cpu.max";
-    match find_limit(&machine.path("sys/fs/cgroup"), CGROUP_DEPTH) {
+    match find_limit(&machine.path("sys/fs/cgroup")) {
         None => Finding::ok("cpu-max", FOR, "no cgroup has a limit"),
         Some((cgroup, limit)) => Finding::warn(
             "cpu-max",
@@ -144,20 +141,4 @@ fn cpu_max(machine: &Machine) -> Finding {
             format!("echo max > {}, or leave --mode schedule alone", cgroup.join("cpu.max").display()),
         ),
     }
-}
-
-fn find_limit(folder: &Path, depth: u32) -> Option<(PathBuf, String)> {
-    if let Ok(text) = fs::read_to_string(folder.join("cpu.max"))
-        && !text.trim().is_empty()
-        && !text.starts_with("max")
-    {
-        return Some((folder.to_owned(), text.trim().to_owned()));
-    }
-    if depth == 0 {
-        return None;
-    }
-    let entries = fs::read_dir(folder).ok()?.flatten();
-    // Links are not followed: version 1 has them, and they lead in circles.
-    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    folders.into_iter().find_map(|entry| find_limit(&entry.path(), depth - 1))
 }

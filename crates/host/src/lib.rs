@@ -2,7 +2,8 @@
 //!
 //! The daemon ([`daemon`]) discovers VMs by a BPF iterator over KVM's files (`discover`), keeps them in a table
 //! (`fleet`), finds the agents in their guests (doorbell, or `scan`), verifies and pairs (`register`, `pair`), and leaves
-//! all that happens at a context switch to `bpf/observe.bpf.c`. `status` is what others can ask it.
+//! all that happens at a context switch to `bpf/observe.bpf.c`. What it does beside that is a `mode`; the host's scheduler is
+//! one ([`schedule`]). `status` is what others can ask it.
 
 mod cgroup;
 mod channel;
@@ -43,6 +44,7 @@ pub mod untrusted;
 mod vm;
 mod waits;
 
+pub use cgroup::find_limit;
 pub use channel::Channel;
 pub use cpus::parse_list as parse_cpus;
 pub use name::name as vm_name;

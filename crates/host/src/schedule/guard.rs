@@ -1,9 +1,10 @@
 //! When the scheduler must not start: another one is loaded, or somebody relies on what it does not do.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::error::ScheduleError;
+use crate::cgroup::find_limit;
 
 /// Refuses where the kernel has no sched_ext or another scheduler is loaded. `sys` is `/sys` or a test's folder.
 pub(super) fn check_free(sys: &Path) -> Result<(), ScheduleError> {
@@ -27,24 +28,6 @@ pub(super) fn check_cpu_max(cgroups: &Path) -> Result<(), ScheduleError> {
         Some((cgroup, limit)) => Err(ScheduleError::CpuMax { cgroup, limit }),
         None => Ok(()),
     }
-}
-
-fn find_limit(folder: &Path) -> Option<(PathBuf, String)> {
-    if let Ok(text) = fs::read_to_string(folder.join("cpu.max")) {
-        let limit = text.trim();
-        if !limit.is_empty() && !limit.starts_with("max") {
-            return Some((folder.to_owned(), limit.to_owned()));
-        }
-    }
-    for entry in fs::read_dir(folder).ok()?.flatten() {
-        // Symbolic links are not followed: cgroupfs has none, and a test's folder shall not lead elsewhere.
-        if entry.file_type().is_ok_and(|kind| kind.is_dir())
-            && let Some(found) = find_limit(&entry.path())
-        {
-            return Some(found);
-        }
-    }
-    None
 }
 
 #[cfg(test)]
