@@ -4,7 +4,7 @@ use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 use entrain_cpufreq_emulation::tables::Choice as Frequency;
 use serde::{Deserialize, Serialize};
 
-use self::pace::Pace;
+use self::{pace::Pace, topology::Topology};
 
 pub use self::run::{Machine, Running};
 
@@ -18,6 +18,7 @@ pub mod pace;
 pub mod recipe;
 mod run;
 mod spread;
+pub mod topology;
 
 /// Architecture of host machine and guests (the development machine's own does not matter).
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, PartialEq, Serialize)]
@@ -142,6 +143,8 @@ pub struct MachineSpec {
     pub modules: Option<PathBuf>,
     /// CPUs of the host machine (pCPUs of the experiment).
     pub pcpus: u32,
+    /// How its CPUs stand to one another.
+    pub topology: Topology,
     /// Memory of the host machine, MiB.
     pub memory_mib: u32,
     /// CPUs whose frequency can be scaled, emulated; aarch64 only.
@@ -176,6 +179,7 @@ impl Default for MachineSpec {
             kernel: None,
             modules: None,
             pcpus: 2,
+            topology: Topology::default(),
             memory_mib: 4096,
             frequency: None,
             nested: true,

@@ -15,8 +15,10 @@ pub const GUEST_INITRD: &str = "/usr/lib/entrain/guest/initrd";
 pub fn host(spec: &MachineSpec, kvm: bool, kernel: &Path, initrd: &Path) -> Vec<String> {
     let mut args = vec!["-name".into(), "entrain-lab,debug-threads=on".into()];
     let (accel, machine, cpu) = board(spec, kvm);
-    push(&mut args, &["-accel", accel, "-M", machine, "-cpu", cpu, "-device", "virtio-serial-pci"]);
-    common(&mut args, spec.pcpus, spec.memory_mib);
+    let machine = machine.to_owned() + &spec.topology.caches(spec.arch);
+    push(&mut args, &["-accel", accel, "-M", &machine, "-cpu", cpu, "-device", "virtio-serial-pci"]);
+    common(&mut args, &spec.topology.smp(spec.arch, spec.pcpus), spec.memory_mib);
+    args.extend(spec.topology.numa(spec.pcpus, spec.memory_mib));
     push(&mut args, &["-kernel", &kernel.to_string_lossy(), "-initrd", &initrd.to_string_lossy()]);
     let mut line = base_cmdline(spec.arch, spec.rt);
     if spec.arch == Arch::X86_64 && !kvm {
@@ -52,7 +54,7 @@ pub fn guest(spec: &MachineSpec, kvm: bool, guest: &GuestSpec) -> Vec<String> {
         Arch::X86_64 => ("microvm,pit=off,pic=off,rtc=on,isa-serial=on", "host,-xsave,-avx,-avx2"),
     };
     push(&mut args, &["-accel", "kvm", "-M", machine, "-cpu", cpu, "-device", "virtio-serial-device"]);
-    common(&mut args, guest.vcpus, guest.memory_mib);
+    common(&mut args, &guest.vcpus.to_string(), guest.memory_mib);
     let backend = match guest.memory {
         MemoryBackend::Private => None,
         MemoryBackend::Shared => Some("share=on"),
@@ -73,8 +75,8 @@ pub fn guest(spec: &MachineSpec, kvm: bool, guest: &GuestSpec) -> Vec<String> {
 }
 
 /// What QEMU is told at both levels. The sockets behind `console`, `agent` and `qmp` are made by [`super::qemu`].
-fn common(args: &mut Vec<String>, cpus: u32, memory_mib: u32) {
-    push(args, &["-smp", &cpus.to_string(), "-m", &memory_mib.to_string()]);
+fn common(args: &mut Vec<String>, smp: &str, memory_mib: u32) {
+    push(args, &["-smp", smp, "-m", &memory_mib.to_string()]);
     push(args, &["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
     push(args, &["-serial", "chardev:console", "-mon", "chardev=qmp,mode=control"]);
     push(args, &["-device", &format!("virtserialport,chardev=agent,name={PORT}")]);

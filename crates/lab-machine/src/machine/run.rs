@@ -62,6 +62,9 @@ impl Machine {
     /// The same from images that were prepared before, for a machine that differs in no more than guests, kernel
     /// parameters and size.
     pub fn boot_from(cache: &Cache, images: &Images, spec: &MachineSpec, progress: &dyn Progress) -> Result<Self> {
+        if let Some(fault) = spec.topology.fault(spec.pcpus) {
+            return Err(LabError::Invalid(fault));
+        }
         let kvm = accel::use_kvm(spec)?;
         let mut program = accel::qemu(cache, spec.arch, progress)?;
         let clock = clock(spec, kvm)?;

@@ -2,7 +2,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use entrain_cpufreq_emulation::tables::Choice as Frequency;
-use entrain_lab_machine::machine::{Accel, Arch, GuestSpec, MachineSpec, pace::Pace};
+use entrain_lab_machine::machine::{Accel, Arch, GuestSpec, MachineSpec, pace::Pace, topology::Topology};
 
 /// The machine.
 #[derive(Clone, Debug, clap::Args)]
@@ -25,6 +25,9 @@ pub struct MachineArgs {
     /// CPUs of the host machine
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub pcpus: u32,
+    /// Their sockets, clusters (with a last-level cache each) in a socket, threads of a core, and NUMA nodes, as 2,2,1,2
+    #[arg(long, value_name = "S,C,T,N", default_value = "1,1,1,1")]
+    pub topology: Topology,
     /// Memory of the host machine, MiB
     #[arg(long, default_value_t = 4096, value_name = "MIB", value_parser = clap::value_parser!(u32).range(512..))]
     pub memory: u32,
@@ -74,6 +77,7 @@ impl MachineArgs {
             kernel: self.kernel.clone(),
             modules: self.modules.clone(),
             pcpus: self.pcpus,
+            topology: self.topology,
             memory_mib: self.memory,
             frequency: self.frequency.clone(),
             nested: self.guests > 0,

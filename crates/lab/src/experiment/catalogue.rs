@@ -38,6 +38,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("quiet", include_str!("../../experiments/quiet.toml")),
     ("rogue", include_str!("../../experiments/rogue.toml")),
     ("rt-guest", include_str!("../../experiments/rt-guest.toml")),
+    ("scale", include_str!("../../experiments/scale.toml")),
     ("smoke", include_str!("../../experiments/smoke.toml")),
     ("tour", include_str!("../../experiments/tour.toml")),
     ("undercommit", include_str!("../../experiments/undercommit.toml")),

@@ -19,7 +19,7 @@ pub use error::ExperimentError;
 
 use std::time::Duration;
 
-use entrain_lab_machine::machine::{Arch, MemoryBackend, pace::Pace};
+use entrain_lab_machine::machine::{Arch, MemoryBackend, pace::Pace, topology::Topology};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
@@ -106,6 +106,9 @@ pub struct PerArch {
 pub struct HostMachine {
     /// Its CPUs: the guests' pCPUs.
     pub pcpus: u32,
+    /// Sockets, caches, nodes and threads that its CPUs are dealt out to.
+    #[serde(default)]
+    pub topology: Topology,
     /// Its memory in MiB.
     pub memory_mib: u32,
     /// Whether it boots the PREEMPT_RT flavour.

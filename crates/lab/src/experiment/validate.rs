@@ -82,6 +82,9 @@ impl Validate<'_> {
                 return self.wrong(top, message);
             }
         }
+        if let Some(fault) = e.machine.topology.fault(e.machine.pcpus) {
+            return self.wrong(top, format!("machine.topology: {fault}"));
+        }
         if let Some(text) = &e.machine.frequency {
             let choice = text.as_ref().parse::<Frequency>().map_err(|e| e.to_string());
             let resolved =

@@ -84,6 +84,7 @@ pub fn machine(experiment: &Experiment, choice: &Choice) -> MachineSpec {
         dilation: choice.dilation.unwrap_or(host.dilation),
         rt: host.rt,
         pcpus: host.pcpus,
+        topology: host.topology,
         memory_mib: host.memory_mib,
         // Checked when the file was read.
         frequency: host.frequency.as_ref().and_then(|text| text.as_ref().parse().ok()),
