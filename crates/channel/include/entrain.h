@@ -91,8 +91,8 @@ enum entrain_link {
 	ENTRAIN_LINK_PAIRED = 2,    /* host: publishes */
 	ENTRAIN_LINK_RELEASING = 3, /* guest: wants the page back; the host stops and lets go of the memory */
 	ENTRAIN_LINK_RELEASED = 4,  /* host: has let go */
-	ENTRAIN_LINK_WITHDRAWN =
-		5, /* guest: took the page back: an offer nobody had accepted, or the host was silent */
+	/* guest: took the page back: an offer that nobody had accepted, or the host was silent */
+	ENTRAIN_LINK_WITHDRAWN = 5,
 };
 #define ENTRAIN_LINK(gen, state) (((entrain_u64)(gen) << 32) | (state))
 #define ENTRAIN_LINK_STATE(word) ((entrain_u32)(word))
@@ -199,8 +199,7 @@ struct entrain_host_slow {
 	entrain_u64 capacity;	 /* of the pCPU, 0..1024 */
 	entrain_u64 perf;	 /* performance level of the pCPU now, 0..1024 */
 	entrain_u64 entitlement; /* CPU time that the VM can have now, in 1/1024 pCPU */
-	entrain_u64 parked;	 /* reserved for the host's wish; 0 */
-	entrain_u64 reserved;
+	entrain_u64 reserved[2];
 };
 
 /* Line 5: host -> guest, changes with every switch of the vCPU. Host words (ENTRAIN_WORD). */
@@ -228,8 +227,8 @@ struct entrain_selftest_shared {
 struct entrain_selftest_guest {
 	entrain_u64 word;
 	entrain_u64 added;
-	entrain_u64
-		levels; /* 1 + the number of preempt_disable levels that this vCPU is known to be in; 0: not known */
+	/* 1 + the number of preempt_disable levels that this vCPU is known to be in; 0: not known */
+	entrain_u64 levels;
 	entrain_u64 reserved[5];
 };
 

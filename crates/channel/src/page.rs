@@ -155,10 +155,8 @@ mirror! {
         perf: u64,
         /// CPU time that the VM can have now, in 1/1024 pCPU.
         entitlement: u64,
-        /// Reserved for the host's wish; 0.
-        parked: u64,
         /// 0.
-        reserved: u64,
+        reserved: [u64; 2],
     }
 }
 

@@ -74,8 +74,8 @@ impl Shared for Page {
             &slow.capacity,
             &slow.perf,
             &slow.entitlement,
-            &slow.parked,
-            &slow.reserved,
+            &slow.reserved[0],
+            &slow.reserved[1],
         ];
         let fast: [&AtomicU64; 8] = [
             &fast.state,

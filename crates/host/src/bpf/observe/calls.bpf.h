@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Programs that the daemon calls: they track vCPUs, step the link word, and tick. */
+#ifndef ENTRAIN_OBSERVE_CALLS_BPF_H
+#define ENTRAIN_OBSERVE_CALLS_BPF_H
+
+#include "hint.bpf.h"
+
+#define EINVAL 22
+#define ENOENT 2
+#define ESRCH  3
+
+/* Host words that this program keeps current. */
+#define HOST_FEATURES                                                                                                  \
+	(ENTRAIN_F_VCPU_STATE | ENTRAIN_F_INSTANT | ENTRAIN_F_CAPACITY | ENTRAIN_F_ENTITLEMENT | extra_features)
+
+/* The kernel's own figure of the current performance level where the CPU can count it; 1024 elsewhere. */
+extern const unsigned long arch_freq_scale __ksym;
+
+/* Called by the daemon: a vCPU's entry is filled; watch its thread from now on. */
+SEC("syscall")
+int track(struct entrain_track_args *args)
+{
+	struct entrain_ref fresh = {.index = args->index}, *ref;
+	struct task_struct *task = bpf_task_from_pid(args->tid), *old;
+	struct entrain_vcpu *vcpu = vcpu__by_index(fresh.index);
+	struct entrain_thread *thread = bpf_map_lookup_elem(&vcpu_threads, &fresh.index);
+
+	args->error = -ESRCH;
+	if (!task)
+		return 0;
+	/* A vCPU that was unplugged keeps its thread's number, which may be another's by now. */
+	if (vcpu && task->tgid != vcpu->tgid) {
+		bpf_task_release(task);
+		return 0;
+	}
+	if (!vcpu || !thread) {
+		bpf_task_release(task);
+		args->error = -EINVAL;
+		return 0;
+	}
+	ref = bpf_task_storage_get(&vcpu_refs, task, &fresh, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!ref) {
+		bpf_task_release(task);
+		return 0;
+	}
+	ref->index = fresh.index;
+	vcpu->since = bpf_ktime_get_ns();
+	WRITE_ONCE(vcpu->used, 1);
+	old = bpf_kptr_xchg(&thread->task, task);
+	if (old)
+		bpf_task_release(old);
+	args->error = 0;
+	return 0;
+}
+
+/* Called by the daemon: forget a vCPU and its thread. */
+SEC("syscall")
+int untrack(struct entrain_track_args *args)
+{
+	__u32 index = args->index;
+	struct entrain_vcpu *vcpu = vcpu__by_index(index);
+	struct entrain_thread *thread = bpf_map_lookup_elem(&vcpu_threads, &index);
+	struct task_struct *task;
+
+	args->error = -ENOENT;
+	if (!vcpu || !thread)
+		return 0;
+	WRITE_ONCE(vcpu->used, 0);
+	task = bpf_kptr_xchg(&thread->task, NULL);
+	if (task) {
+		bpf_task_storage_delete(&pairings, task);
+		bpf_task_storage_delete(&vcpu_refs, task);
+		bpf_task_release(task);
+	}
+	args->error = 0;
+	return 0;
+}
+
+/* Begins to publish: the counters in the page start here, every word is written for the first time. */
+static __always_inline void pairing__begin(struct entrain_vcpu *vcpu, struct entrain_pairing *pairing)
+{
+	pairing->ready0 = vcpu->ready_ns;
+	pairing->preemptions0 = vcpu->preemptions;
+	pairing->preemptions_cs0 = vcpu->preemptions_cs;
+	pairing->boosts0 = vcpu->boosts;
+	vcpu->gone = ENTRAIN_GONE_NOT;
+	WRITE_ONCE(pairing->closed, 0);
+}
+
+/* Called by the daemon: one step of the link word, on memory that stays pinned whatever the VMM does to its file. */
+SEC("syscall")
+int link_step(struct entrain_link_args *args)
+{
+	__u32 index = args->index;
+	struct entrain_thread *thread = bpf_map_lookup_elem(&vcpu_threads, &index);
+	struct entrain_vcpu *vcpu = vcpu__by_index(index);
+	struct entrain_pairing *pairing;
+	struct entrain_page *page;
+	struct task_struct *task;
+
+	args->error = -ENOENT;
+	if (!thread || !vcpu)
+		return 0;
+	bpf_rcu_read_lock();
+	task = thread->task;
+	pairing = task ? bpf_task_storage_get(&pairings, task, 0, 0) : NULL;
+	page = pairing ? pairing->page : NULL;
+	if (pairing && args->op == ENTRAIN_LINK_OP_CLOSE) {
+		WRITE_ONCE(pairing->closed, 1);
+		args->error = 0;
+	} else if (page) {
+		args->was = __sync_val_compare_and_swap(&page->link.link, args->expected, args->wanted);
+		args->error = 0;
+		if (args->was == args->expected && args->op == ENTRAIN_LINK_OP_PAIR)
+			pairing__begin(vcpu, pairing);
+	}
+	bpf_rcu_read_unlock();
+	return 0;
+}
+
+/* Whether the page still is what was paired. */
+static __always_inline __u32 pairing__check(struct entrain_vcpu *vcpu, struct entrain_pairing *pairing,
+					    struct entrain_page *page)
+{
+	vcpu->link = READ_ONCE(page->link.link);
+	if (READ_ONCE(page->header.magic[0]) != ENTRAIN_MAGIC0 || READ_ONCE(page->header.magic[1]) != ENTRAIN_MAGIC1 ||
+	    READ_ONCE(page->header.cookie) != pairing->cookie || READ_ONCE(page->header.boot_id) != pairing->boot_id)
+		return ENTRAIN_GONE_HEADER;
+	if (vcpu->link != ENTRAIN_LINK(pairing->generation, ENTRAIN_LINK_PAIRED))
+		return ENTRAIN_GONE_LINK;
+	return ENTRAIN_GONE_NOT;
+}
+
+static __always_inline void vcpu__read_guest(struct entrain_vcpu *vcpu, struct entrain_pairing *pairing,
+					     struct entrain_page *page)
+{
+	vcpu->guest_beat = READ_ONCE(page->guest.heartbeat);
+	/* Not of the scheduler alone: a guest that gives up vCPUs by other means says it, too. */
+	vcpu->wants = READ_ONCE(page->guest.wants);
+	if (pairing->features & ENTRAIN_F_GUEST_WORDS) {
+		vcpu->util = READ_ONCE(page->guest.util);
+		vcpu->runnable = READ_ONCE(page->guest.runnable);
+		return;
+	}
+	if (pairing->util)
+		vcpu->util = READ_ONCE(pairing->util->v);
+	if (pairing->nr_running)
+		vcpu->runnable = READ_ONCE(pairing->nr_running->v);
+}
+
+static __always_inline void vcpu__tick(__u32 index, struct entrain_tick_args *args, __u64 now)
+{
+	struct entrain_vcpu *vcpu = vcpu__by_index(index);
+	struct entrain_thread *thread = bpf_map_lookup_elem(&vcpu_threads, &index);
+	struct entrain_pairing *pairing;
+	struct entrain_pcpu *pcpu;
+	struct kvm_vcpu *kvm_vcpu;
+	struct entrain_page *page;
+	struct task_struct *task;
+	__u32 cpu, why;
+
+	if (!vcpu || !thread || !vcpu->used)
+		return;
+	hint__refresh(opt__some(index));
+	task = thread->task;
+	pairing = task ? pairing__of(task) : NULL;
+	page = pairing ? pairing->page : NULL;
+	if (!page) {
+		args->gone += vcpu->gone != 0;
+		return;
+	}
+	why = pairing__check(vcpu, pairing, page);
+	if (why) {
+		pairing__close(vcpu, pairing, why);
+		args->gone++;
+		return;
+	}
+	args->paired++;
+	/* KVM raises it at every change of a VM's memory slots; so begins a live migration, which is in a hurry. */
+	kvm_vcpu = (struct kvm_vcpu *)vcpu->kvm_vcpu;
+	args->layouts += BPF_CORE_READ(kvm_vcpu, kvm, memslots[0], generation);
+	vcpu__read_guest(vcpu, pairing, page);
+	cpu = vcpu->pcpu;
+	pcpu = bpf_map_lookup_elem(&pcpus, &cpu);
+	if (pcpu) {
+		page__put(vcpu, pairing, page, slow, capacity, pcpu->capacity);
+		page__put(vcpu, pairing, page, slow, perf, pcpu->perf);
+	}
+	page__put(vcpu, pairing, page, slow, entitlement, vcpu->entitlement);
+	page__put(vcpu, pairing, page, slow, version, ENTRAIN_VERSION);
+	page__put(vcpu, pairing, page, slow, features, HOST_FEATURES);
+	/* Last: a heartbeat says that the words above hold. */
+	page__put(vcpu, pairing, page, slow, heartbeat, now >> ENTRAIN_TIME_SHIFT);
+}
+
+/* Called by the daemon every 100 ms: checks every pairing, reads the guests' words, publishes what changes slowly. */
+SEC("syscall")
+int tick(struct entrain_tick_args *args)
+{
+	__u64 now = bpf_ktime_get_ns();
+	__u32 entries = args->entries;
+	int i;
+
+	args->paired = 0;
+	args->gone = 0;
+	args->layouts = 0;
+	if (entries > ENTRAIN_HOST_VCPUS)
+		return 0;
+	bpf_for (i, 0, entries) {
+		bpf_rcu_read_lock();
+		vcpu__tick(i, args, now);
+		bpf_rcu_read_unlock();
+	}
+	return 0;
+}
+
+/*
+ * Called by the daemon before the tick, where the kernel knows its performance levels: copies them. A program of its
+ * own, as one with an unknown kernel symbol does not load.
+ */
+SEC("syscall")
+int levels(struct entrain_tick_args *args)
+{
+	__u32 entries = args->entries, cpu;
+	int i;
+
+	bpf_for (i, 0, entries) {
+		const unsigned long *scale = bpf_per_cpu_ptr(&arch_freq_scale, i);
+		struct entrain_pcpu *pcpu;
+
+		cpu = i;
+		pcpu = bpf_map_lookup_elem(&pcpus, &cpu);
+		if (!scale || !pcpu)
+			break;
+		pcpu->perf = *scale < ENTRAIN_CAPACITY_SCALE ? *scale : ENTRAIN_CAPACITY_SCALE;
+	}
+	return 0;
+}
+
+#endif /* ENTRAIN_OBSERVE_CALLS_BPF_H */

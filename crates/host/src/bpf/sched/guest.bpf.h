@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What the host knows of a vCPU's guest: whether a thread is a vCPU, and whether its guest is in a critical section. */
+#ifndef ENTRAIN_SCHED_GUEST_BPF_H
+#define ENTRAIN_SCHED_GUEST_BPF_H
+
+#include "state.bpf.h"
+#include "../channel.bpf.h"
+
+/* arm64: the mode field and the interrupt mask of the guest's saved pstate. */
+#define PSTATE_MODE_MASK 0xfULL
+#define PSTATE_IRQ_MASK	 0x80ULL
+
+/* x86: AMD keeps the guest's privilege level and flags in memory; Intel's are behind vmread and out of BPF's reach. */
+#define X86_EFLAGS_IF 0x200ULL
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct vmcb_save_area {
+	__u8 cpl;
+	__u64 rflags;
+};
+
+struct vmcb {
+	struct vmcb_save_area save;
+};
+
+struct vcpu_svm {
+	struct kvm_vcpu vcpu;
+	struct vmcb *vmcb;
+};
+
+struct kvm_vcpu_arch___x86 {
+	bool preempted_in_kernel;
+};
+
+struct kvm_vcpu___x86 {
+	struct kvm_vcpu_arch___x86 arch;
+};
+
+#pragma clang attribute pop
+
+static __always_inline __u32 kvm_vcpu__level(__u64 vcpu)
+{
+	if (bpf_core_field_exists(struct kvm_cpu_context, regs)) {
+		__u64 pstate = BPF_CORE_READ((struct kvm_vcpu *)vcpu, arch.ctxt.regs.pstate);
+
+		if (!(pstate & PSTATE_MODE_MASK))
+			return ENTRAIN_CRITICAL_USER;
+		return pstate & PSTATE_IRQ_MASK ? ENTRAIN_CRITICAL_MASKED : ENTRAIN_CRITICAL_KERNEL;
+	}
+	if (bpf_core_type_exists(struct vcpu_svm)) {
+		struct vcpu_svm *svm = (void *)vcpu;
+		struct vmcb *vmcb = BPF_CORE_READ(svm, vmcb);
+
+		if (!BPF_CORE_READ(vmcb, save.cpl))
+			return BPF_CORE_READ(vmcb, save.rflags) & X86_EFLAGS_IF ? ENTRAIN_CRITICAL_KERNEL
+										: ENTRAIN_CRITICAL_MASKED;
+		return ENTRAIN_CRITICAL_USER;
+	}
+	return ENTRAIN_CRITICAL_UNKNOWN;
+}
+
+/*
+ * enum entrain_critical of a vCPU thread that runs on this CPU: the guest's preempt count where the channel reaches it,
+ * else what KVM last saw.
+ */
+static __always_inline __u32 task__critical(struct task_struct *p)
+{
+	__u64 kvm_vcpu = kvm_vcpu__of(p);
+	struct entrain_vcpu *vcpu;
+	__u32 seen, count = 0;
+
+	if (!kvm_vcpu)
+		return ENTRAIN_CRITICAL_UNKNOWN;
+	seen = kvm_vcpu__level(kvm_vcpu);
+	if (seen == ENTRAIN_CRITICAL_USER)
+		return seen;
+	vcpu = vcpu__of(p);
+	return critical__level(seen, vcpu && vcpu__preempt_count(vcpu, pairing__of(p), &count), count);
+}
+
+/* The same of one that may be taken off its CPU now; kept for whoever asks within this switch. */
+static __always_inline __u32 task__sample(struct task_struct *p, __u64 kvm_vcpu)
+{
+	struct entrain_vcpu *vcpu;
+	__u32 seen;
+
+	if (!kvm_vcpu)
+		return ENTRAIN_CRITICAL_UNKNOWN;
+	seen = kvm_vcpu__level(kvm_vcpu);
+	vcpu = vcpu__of(p);
+	if (!vcpu)
+		return seen;
+	vcpu__sample(vcpu, pairing__of(p), seen);
+	vcpu->sampled = 1;
+	return vcpu->level;
+}
+
+/* The same of one that leaves its CPU: what ops.dispatch has worked out is taken from there. */
+static __always_inline __u32 task__sampled(struct task_struct *p, __u64 kvm_vcpu)
+{
+	struct entrain_vcpu *vcpu = vcpu__of(p);
+
+	return vcpu && vcpu->sampled ? vcpu->level : task__sample(p, kvm_vcpu);
+}
+
+/*
+ * Bits of kvm_vcpu.requests that say that an interrupt waits for the vCPU: KVM_REQ_IRQ_PENDING of arm64, KVM_REQ_EVENT
+ * of x86 without APIC virtualization (asm/kvm_host.h: macros, which no BTF has).
+ */
+#define ARM64_REQ_IRQ_PENDING (1ULL << 9)
+#define X86_REQ_EVENT	      (1ULL << 14)
+
+/* Whether a vCPU that is off its CPU has an interrupt to take: a sibling may spin until it has. */
+static __always_inline bool kvm_vcpu__owes_answer(__u64 kvm_vcpu)
+{
+	__u64 bit = bpf_core_field_exists(struct kvm_cpu_context, regs) ? ARM64_REQ_IRQ_PENDING : X86_REQ_EVENT;
+
+	return kvm_vcpu && (BPF_CORE_READ((struct kvm_vcpu *)kvm_vcpu, requests) & bit);
+}
+
+/* The page with a vCPU's guest words; NULL where nobody keeps them current, or not since its agent fell silent. */
+static __always_inline struct entrain_page *task__guest_words(struct task_ctx *t, struct entrain_pairing *pairing,
+							      __u64 now)
+{
+	struct entrain_page *page = pairing->page;
+	__u64 beat;
+
+	if (!page || !(pairing->features & ENTRAIN_F_GUEST_WORDS))
+		return NULL;
+	beat = READ_ONCE(page->guest.heartbeat);
+	if (beat != t->beat || !t->beat_at) {
+		t->beat = beat;
+		t->beat_at = now;
+	}
+	return entrain_fresh(now, t->beat_at, ENTRAIN_GUEST_EXPIRY_NS) ? page : NULL;
+}
+
+/* Whether a vCPU wakes for a task that its guest calls latency-critical. */
+static __always_inline bool task__wakes_urgently(struct task_struct *p, struct task_ctx *t, __u64 now)
+{
+	struct entrain_pairing *pairing = t->pub.vcpu ? pairing__of(p) : NULL;
+	struct entrain_page *page = pairing ? task__guest_words(t, pairing, now) : NULL;
+
+	return page && entrain_urgent(READ_ONCE(page->guest.latency));
+}
+
+/* It was put in front of others, or stays longer than its slice: its page counts that, from its next state on. */
+static __always_inline void task__boosted(struct task_struct *p)
+{
+	struct entrain_vcpu *vcpu = vcpu__of(p);
+
+	if (vcpu)
+		__sync_fetch_and_add(&vcpu->boosts, 1);
+}
+
+/* The vCPU stays after all: when it leaves its CPU, its guest is elsewhere. */
+static __always_inline void task__sample_again(struct task_struct *p)
+{
+	struct entrain_vcpu *vcpu = vcpu__of(p);
+
+	if (vcpu)
+		vcpu->sampled = 0;
+}
+
+/* The vCPU was to leave its CPU, and stays: when it is taken off later, it did not give way, and is another sample. */
+static __always_inline void task__stayed(struct task_struct *p)
+{
+	struct entrain_vcpu *vcpu = vcpu__of(p);
+
+	if (!vcpu)
+		return;
+	vcpu->gave_way = 0;
+	vcpu->sampled = 0;
+}
+
+/*
+ * A vCPU's page says whether its slice is extended. Only in ops.dispatch, for the one that ran there: the run-queue
+ * lock orders those who write its state. That it is over when it leaves its CPU is observe.bpf.c's to say.
+ */
+static __always_inline void task__tell_extended(struct task_struct *p, struct task_ctx *t, bool extended)
+{
+	struct entrain_pairing *pairing;
+	struct entrain_vcpu *vcpu;
+
+	if (t->told == extended)
+		return;
+	t->told = extended;
+	vcpu = vcpu__of(p);
+	if (!vcpu)
+		return;
+	vcpu->extended = extended;
+	vcpu->seq++;
+	pairing = pairing__of(p);
+	if (pairing)
+		page__put_state(vcpu, pairing);
+}
+
+/* Notes that a thread is a vCPU the first time that it is seen inside KVM_RUN. */
+static __always_inline void task__meet_vcpu(struct task_struct *p, struct task_ctx *t)
+{
+	struct vm_ctx *vm, fresh = {};
+	__s32 tgid = p->tgid;
+
+	t->kvm_vcpu = kvm_vcpu__of(p);
+	if (t->pub.vcpu || !t->kvm_vcpu)
+		return;
+	t->pub.vcpu = 1;
+	t->pub.tgid = tgid;
+	vm = bpf_map_lookup_elem(&sched_vms, &tgid);
+	if (!vm) {
+		bpf_map_update_elem(&sched_vms, &tgid, &fresh, BPF_NOEXIST);
+		vm = bpf_map_lookup_elem(&sched_vms, &tgid);
+	}
+	if (vm)
+		__sync_fetch_and_add(&vm->vcpus, 1);
+}
+
+static __always_inline struct vm_ctx *task__vm(struct task_ctx *t)
+{
+	__s32 tgid = t->pub.tgid;
+
+	return t->pub.vcpu ? bpf_map_lookup_elem(&sched_vms, &tgid) : NULL;
+}
+
+static __always_inline void task__forget_vcpu(struct task_ctx *t)
+{
+	struct vm_ctx *vm = task__vm(t);
+	__s32 tgid = t->pub.tgid;
+
+	if (vm && __sync_fetch_and_add(&vm->vcpus, -1) <= 1)
+		bpf_map_delete_elem(&sched_vms, &tgid);
+	t->pub.vcpu = 0;
+}
+
+#endif /* ENTRAIN_SCHED_GUEST_BPF_H */

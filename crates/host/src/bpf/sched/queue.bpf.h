@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The queues: where a task waits, in which order, and which one a CPU takes next. Each CPU has one, ordered by the
+ * tasks' clocks: a vCPU comes back to the CPU that holds its TLB, caches and timers. What keeps CPUs fair to each other
+ * is that one fetches a task from another's queue when it idles, or when that task has fallen far behind.
+ */
+#ifndef ENTRAIN_SCHED_QUEUE_BPF_H
+#define ENTRAIN_SCHED_QUEUE_BPF_H
+
+#include "state.bpf.h"
+#include "class.bpf.h"
+#include "guest.bpf.h"
+
+/* CPUs whose queues one dispatch looks at for a task that has fallen behind; the next dispatch goes on from there. */
+#define FETCH_SCAN 2
+
+/* A directed yield that nobody has followed for so long is forgotten: the lock has moved on. */
+#define YIELD_STALE_NS (2 * ENTRAIN_MSEC)
+
+/* The slice that a queue as long as this one leaves. Everybody's is short while one waits that is to wait briefly. */
+static __always_inline __u64 cpu__slice(const struct cpu_ctx *c)
+{
+	bool hurried = c->hurried > 0;
+	struct entrain_slice_in in = {
+		.period = hurried ? entrain_min(c->target, period_ns) : period_ns,
+		.floor = hurried ? slice_hurry_ns : slice_min_ns,
+		.ceiling = slice_max_ns,
+		.waiting = c->waiting > 0 ? c->waiting : 0,
+	};
+
+	return entrain_slice(&in);
+}
+
+/* The slice of a task that begins now, less what it owes. */
+static __always_inline __u64 task__slice(struct task_ctx *t, const struct cpu_ctx *c)
+{
+	__u64 owed = t->extend.debt, slice = cpu__slice(c);
+
+	if (!owed) {
+		t->extend.used = 0;
+		return slice;
+	}
+	/* `used` is what is left of this event's steps after what came back: only now it is known. */
+	task__count(t, SCHED_EXTENDED_NS, t->extend.used);
+	slice = entrain_extend_repay(&t->extend, slice, slice_min_ns);
+	if (owed > t->extend.debt)
+		task__count(t, SCHED_REPAID_NS, owed - t->extend.debt);
+	return slice;
+}
+
+/* A task waits in a CPU's queue from here on: both are called with the run-queue lock of the task held. */
+static __always_inline void task__wait_begin(struct task_ctx *t, struct cpu_ctx *c, __u32 cpu)
+{
+	__u64 target;
+
+	t->cpu = cpu;
+	t->queued = 1;
+	t->pub.queue = opt__some(c->llc & 63);
+	__sync_fetch_and_add(&c->waiting, 1);
+	__sync_fetch_and_add(&llc__queue(c->llc)->waiting, 1);
+	target = t->pub.vcpu ? task__class(t)->latency : SCHED_CLASS_DEFAULT;
+	if (target == SCHED_CLASS_DEFAULT)
+		return;
+	t->hurries = 1;
+	if (__sync_fetch_and_add(&c->hurried, 1) <= 0 || target < c->target)
+		c->target = target;
+}
+
+static __always_inline void task__wait_end(struct task_ctx *t)
+{
+	struct cpu_ctx *c;
+
+	if (!t->queued)
+		return;
+	t->queued = 0;
+	c = cpu__ctx(t->cpu);
+	if (!c)
+		return;
+	__sync_fetch_and_add(&c->waiting, -1);
+	__sync_fetch_and_add(&llc__queue(c->llc)->waiting, -1);
+	if (t->hurries)
+		__sync_fetch_and_add(&c->hurried, -1);
+	t->hurries = 0;
+}
+
+/* Moves a certain waiting task to this CPU, if it still waits and may run here. Only from ops.dispatch. */
+static __always_inline bool task__take(struct task_struct *p, struct task_ctx *t, __s32 cpu)
+{
+	struct bpf_iter_scx_dsq it;
+	bool moved = false;
+
+	if (!t->queued)
+		return false;
+	/*
+	 * The iterator comes first: whoever changes the affinity afterwards must take the task off the queue and put it
+	 * back, and the kernel moves only what was queued before the iterator began.
+	 */
+	if (!bpf_iter_scx_dsq_new(&it, DSQ_CPU(t->cpu), 0) && !p->migration_disabled &&
+	    bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+		moved = scx_bpf_dsq_move(&it, p, SCX_DSQ_LOCAL, 0);
+	bpf_iter_scx_dsq_destroy(&it);
+	return moved;
+}
+
+/* This CPU takes the task next, whoever is first in its queue. */
+static __always_inline void cpu__put_next(struct cpu_ctx *c, struct task_struct *p, enum short_stay stay, __u64 now)
+{
+	c->next = p->scx.tid;
+	c->next_stay = stay;
+	c->next_until = now + YIELD_STALE_NS;
+}
+
+/* The task that was put to the front. Returns whether it was put on this CPU. */
+static __always_inline bool cpu__take_next(struct cpu_ctx *c, __s32 cpu, __u64 now)
+{
+	struct task_struct *p;
+	struct task_ctx *t;
+	__u64 tid = c->next;
+
+	if (!tid)
+		return false;
+	c->next = 0;
+	if (entrain_before(c->next_until, now))
+		return false;
+	p = scx_bpf_tid_to_task(tid);
+	t = p ? task__ctx(p) : NULL;
+	if (!t)
+		return false;
+	if (task__take(p, t, cpu)) {
+		t->stay = c->next_stay;
+		t->heir = 1;
+		return true;
+	}
+	task__count(t, SCHED_YIELDS_LOST, 1);
+	return false;
+}
+
+/* The first who waits in a CPU's queue, if anybody does. */
+static __always_inline struct task_struct *cpu__first_task(const struct cpu_ctx *c, __u32 cpu)
+{
+	return c->waiting > 0 ? scx_bpf_dsq_peek(DSQ_CPU(cpu)) : NULL;
+}
+
+/* The clock of the first who waits in a CPU's queue. Returns whether anybody does. */
+static __always_inline bool cpu__first_vtime(const struct cpu_ctx *c, __u32 cpu, __u64 *vtime)
+{
+	struct task_struct *p = cpu__first_task(c, cpu);
+
+	if (!p)
+		return false;
+	*vtime = p->scx.dsq_vtime;
+	return true;
+}
+
+/*
+ * Another CPU of the LLC whose first task has fallen behind all that this CPU could run: `ours` is the clock of the
+ * best of them. -1: none. Looks at a few queues, in turn.
+ */
+static __always_inline __s32 cpu__behind(struct cpu_ctx *c, __s32 cpu, __u64 ours)
+{
+	__u32 i;
+
+	if (llc__queue(c->llc)->waiting <= c->waiting)
+		return -1;
+	bpf_for (i, 0, FETCH_SCAN) {
+		__u32 other = c->probe + 1 < nr_cpus ? c->probe + 1 : 0;
+		struct cpu_ctx *o = cpu__ctx(other);
+		struct task_struct *p;
+
+		c->probe = other;
+		if (!o || other == cpu || o->llc != c->llc)
+			continue;
+		p = cpu__first_task(o, other);
+		/* One that may not come here is not for this CPU to make way for. */
+		if (p && entrain_fetch(p->scx.dsq_vtime, ours, migrate_ns) && !p->migration_disabled &&
+		    bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+			return other;
+	}
+	return -1;
+}
+
+/* Nothing to run here: a task of another CPU of the LLC, then of any, so that no CPU idles while a task waits. */
+static __always_inline bool cpu__fetch_any(struct cpu_ctx *c, __s32 cpu)
+{
+	__u32 near, i;
+
+	bpf_for (near, 0, 2) {
+		if (near == 0 && llc__queue(c->llc)->waiting <= 0)
+			continue;
+		if (near == 1 && nr_llcs == 1)
+			break;
+		bpf_for (i, 1, SCHED_MAX_CPUS) {
+			__u32 other = cpu + i;
+			struct cpu_ctx *o;
+
+			if (i >= nr_cpus)
+				break;
+			if (other >= nr_cpus)
+				other -= nr_cpus;
+			o = cpu__ctx(other);
+			if (o && o->waiting > 0 && (o->llc == c->llc) == !near &&
+			    scx_bpf_dsq_move_to_local(DSQ_CPU(other)))
+				return true;
+		}
+	}
+	return false;
+}
+
+#endif /* ENTRAIN_SCHED_QUEUE_BPF_H */

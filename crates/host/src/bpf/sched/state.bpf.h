@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The scheduler's state per task, CPU and VM, its counters, and the clocks that all of it is measured by. */
+#ifndef ENTRAIN_SCHED_STATE_BPF_H
+#define ENTRAIN_SCHED_STATE_BPF_H
+
+#include "scx.h"
+#include "opt.h"
+#include "cgroup_share.h"
+#include "fair.h"
+#include "slice.h"
+#include "extend.h"
+#include "yield.h"
+#include "place.h"
+#include "perf.h"
+#include "interface.h"
+#include "tunables.bpf.h"
+
+/* Why a vCPU is let in, out of turn, for a short stay. */
+enum short_stay {
+	STAY_FULL = 0, /* it is not: it stays as any other */
+	STAY_FOR_INTERRUPT,
+	STAY_FOR_SECTION,
+};
+
+/* Why a task gives its CPU to others, even where its clock is behind. */
+enum leaving {
+	LEAVING_NOT = 0, /* it goes as its clock says */
+	LEAVING_YIELDED, /* by itself: it was not interrupted, and has no claim to the front */
+	LEAVING_LENT,	 /* the section that it was let in for is over */
+};
+
+/* A task that was preempted inside a section goes to the front of its queue, once. */
+enum front {
+	FRONT_NOT = 0,
+	FRONT_NEXT, /* when it is queued */
+	FRONT_HAD,  /* has been at the front, not again at once */
+};
+
+#define CLOCK_MONOTONIC 1
+#define ENOMEM		12
+
+#define DSQ_CPU(cpu) (0x10000ULL + (cpu))
+
+/* What the performance part keeps of a task. */
+struct task_perf {
+	struct entrain_util util;
+	__u64 since;  /* on a CPU and not charged since; 0 = is not on one */
+	__u64 moved;  /* for capacity, last */
+	__u32 est;    /* what it used when it last ran, 0..1024 */
+	__u32 home;   /* opt: the CPU whose sum it is part of */
+	__u32 target; /* opt: the CPU that it leaves for */
+	__u32 limit;  /* opt: its uclamp.max when it was queued last; none = not known */
+};
+
+struct task_ctx {
+	struct sched_public pub; /* first: the daemon reads it */
+	__u64 started;		 /* on a CPU, and charged since; 0 = is not on one */
+	__u64 waiting;		 /* runnable without a CPU since; 0 = is not */
+	__u64 boosted;		 /* put to the front by a yield at; 0 = not since it last ran */
+	__u64 kvm_vcpu;		 /* struct kvm_vcpu, while it is inside KVM_RUN; only for probes */
+	struct entrain_extend_state extend;
+	struct sched_class class; /* class.bpf.h */
+	struct cgroup_member member;
+	__u64 beat; /* of its guest's agent, as last seen, and when that changed */
+	__u64 beat_at;
+	__u64 share_at; /* when `share` was worked out; 0 = never */
+	__u32 class_epoch;
+	__u32 cpu;	      /* queued: whose queue */
+	__u32 queued;	      /* 1: waits in a CPU's queue and is counted there */
+	__u32 level;	      /* enum entrain_critical when it was last taken off a CPU */
+	enum front front;     /* whether it goes to the front of its queue */
+	__u32 share;	      /* what it was charged by last, 1/1024 of a weight */
+	enum leaving leaving; /* whether it goes, and why */
+	enum short_stay stay; /* why it was put to the front, and leaves soon */
+	__u32 heir;	      /* 1: it goes on with the turn of the one who gave way to it */
+	__u32 told;	      /* 1: its page says that its slice is extended */
+	__u32 fresh;	      /* 1: has not been in a queue yet */
+	__u32 hurries;	      /* 1: waits, and its class has a target for that */
+	__u32 measured;	      /* opt: the CPU whose clock its own is measured by */
+	__u64 together;	      /* its VM's time together when it was charged last */
+	struct task_perf perf;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct task_ctx);
+} sched_tasks SEC(".maps");
+
+/* One CPU. Written under its run-queue lock, read by anybody. */
+struct cpu_ctx {
+	__u64 vtime;	  /* of the running task when it started; its clock now is vtime + charge(now - started) */
+	__u64 started;	  /* charged since, or 0 = nothing of ours runs */
+	__u64 came;	  /* when the running task was put here */
+	__u64 clock;	  /* as a queue's `vtime`, of the tasks of this CPU alone */
+	__u64 turn;	  /* when it last went to somebody by his clock */
+	__u64 next;	  /* scx tid of the task that a directed yield put to the front; 0 = none */
+	__u64 next_until; /* when that is forgotten */
+	__u64 granted;	  /* end of the granted extension or short stay; 0 = none */
+	enum short_stay next_stay; /* why that one leaves soon */
+	__u32 share;
+	__s32 tgid; /* of the running vCPU, 0 = not a vCPU */
+	__u32 llc;
+	__u32 refused;	      /* 1: the extension is over, do not ask again */
+	__s32 waiting;	      /* tasks in its queue */
+	__u32 probe;	      /* the other CPU whose queue was looked at last */
+	enum short_stay stay; /* why the task that runs was let in for a short stay */
+	__s32 hurried;	      /* tasks in its queue whose class has a target for their wait, ... */
+	__u32 pad;
+	__u64 target; /* ... and the shortest of these targets, ns */
+	__u64 pad2[2];
+};
+
+/* One CPU's performance (perf_level.bpf.h), read by the daemon. Written under its run-queue lock, but for `removed`. */
+struct sched_perf_cpu {
+	struct entrain_util own;	 /* of all its tasks */
+	__u64 removed;			 /* loads of tasks that have gone to other CPUs since */
+	struct entrain_perf_level level; /* asked for */
+	__u64 asks;			 /* times that the frequency driver was told */
+	__u32 capacity;			 /* 0..1024, by the loader; 0 = not there */
+	__u32 wanted;			 /* level, 0..1024 */
+	__u32 claim;			 /* of the task that runs */
+	__u32 demand;			 /* of the task that runs: of what is measured and claimed, the larger */
+	__u32 busy;
+	__u32 bound; /* 1: the task that runs may not leave */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SCHED_MAX_CPUS);
+	__type(key, __u32);
+	__type(value, struct cpu_ctx);
+} sched_cpus SEC(".maps");
+
+/* A timer in a map. */
+struct entry_timer {
+	struct bpf_timer timer;
+};
+
+/* They look again at a vCPU inside a critical section, one per CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SCHED_MAX_CPUS);
+	__type(key, __u32);
+	__type(value, struct entry_timer);
+} sched_rechecks SEC(".maps");
+
+/* One VM, by process id of its VMM. */
+struct vm_ctx {
+	__s32 vcpus;	   /* threads known */
+	__s32 running;	   /* on a CPU now */
+	__u64 together;	   /* time in which two or more of them were on a CPU, ns ... */
+	__u64 together_at; /* ... until then; goes on while `running` is above 1 */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, SCHED_MAX_VMS);
+	__type(key, __s32);
+	__type(value, struct vm_ctx);
+} sched_vms SEC(".maps");
+
+/* The host's sums, one per CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sched_stats);
+} sched_total SEC(".maps");
+
+/* Never used: keeps the names of the counters in the object's type information, for the daemon. */
+enum sched_counter sched_keep_counters;
+
+/* What the CPUs of an LLC share: virtual time, as far as the clocks of their tasks have come (fair.h). */
+struct queue_ctx {
+	__u64 vtime;
+	__s32 waiting; /* tasks in the queues of its CPUs */
+	__u32 pad;
+	__u64 pad2[6];
+};
+
+struct queue_ctx queues[64];
+
+/* Whether a task may run nowhere else. */
+static __always_inline bool task__is_bound(struct task_struct *p)
+{
+	return p->nr_cpus_allowed == 1 || scx_migration_disabled(p);
+}
+
+static __always_inline struct queue_ctx *llc__queue(__u32 llc)
+{
+	return &queues[llc & 63];
+}
+
+static __always_inline struct task_ctx *task__ctx(struct task_struct *p)
+{
+	return bpf_task_storage_get(&sched_tasks, p, 0, 0);
+}
+
+static __always_inline struct cpu_ctx *cpu__ctx(__u32 cpu)
+{
+	return bpf_map_lookup_elem(&sched_cpus, &cpu);
+}
+
+static __always_inline struct sched_stats *stats__total(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&sched_total, &zero);
+}
+
+/*
+ * Counts for the task and for the host. A vCPU's own counters change under its run-queue lock, but for those of the
+ * looks at an extension and of trapped wfe, which another CPU's yield may meet: one of two is lost then.
+ */
+static __always_inline void task__count(struct task_ctx *t, enum sched_counter counter, __u64 n)
+{
+	struct sched_stats *sum = stats__total();
+
+	if (counter >= SCHED_COUNTERS)
+		return;
+	t->pub.stats.of[counter] += n;
+	if (sum)
+		sum->of[counter] += n;
+}
+
+/* Counts one of the `nr` counters from `first` on: a decision's verdict, by its number. */
+static __always_inline void task__count_verdict(struct task_ctx *t, enum sched_counter first, __u32 verdict, __u32 nr)
+{
+	/* The compiler knows the verdicts and would leave the bound out; the verifier does not. */
+	barrier_var(verdict);
+	if (verdict < nr)
+		task__count(t, first + verdict, 1);
+}
+
+/*
+ * Whether the task that runs stays by an extension or to take an interrupt: it has been asked already. One that was let
+ * in since it holds something has no such claim on others, only on the turn of the sibling that gave way to it.
+ */
+static __always_inline bool cpu__is_excused(const struct cpu_ctx *c)
+{
+	return c->granted && c->stay != STAY_FOR_SECTION;
+}
+
+/*
+ * The clock that whoever wakes on a CPU is measured by. Where tasks are bound to CPUs, clocks of CPUs drift apart
+ * without end; by that of the furthest, one that wakes on another CPU would wait until its neighbours had come as far.
+ */
+static __always_inline __u64 cpu__clock(const struct cpu_ctx *c)
+{
+	__u64 all = llc__queue(c->llc)->vtime, here = c->clock;
+
+	return (c->started || c->waiting > 0) && entrain_before(here, all) ? here : all;
+}
+
+/* The clock of the task that runs on a CPU, charged up to now. */
+static __always_inline __u64 cpu__running_vtime(const struct cpu_ctx *c, __u64 now)
+{
+	__u64 started = c->started;
+
+	return c->vtime + (started ? entrain_charge_share(entrain_sub(now, started), c->share) : 0);
+}
+
+#endif /* ENTRAIN_SCHED_STATE_BPF_H */

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * A vCPU that spins gives its CPU to a sibling, if that is of use: to the one that KVM proposes (ops.yield), or to one
+ * that has an interrupt to take. KVM would propose that one, too, but knows of it only with APIC virtualization: on
+ * arm64 and elsewhere it leaves out whoever was preempted in user mode, and who waits for the answers of its siblings
+ * spins in vain.
+ */
+#ifndef ENTRAIN_SCHED_YIELD_BPF_H
+#define ENTRAIN_SCHED_YIELD_BPF_H
+
+#include "queue.bpf.h"
+
+/* CPUs whose queues one spin looks at for a sibling. */
+#define SPIN_SCAN 4
+
+/* Tasks looked at in each of them. Bounds the work per spin whatever the number of VMs. */
+#define SIBLING_SCAN 6
+
+/* Who spins, and where. */
+struct spinner {
+	struct task_struct *task;
+	struct task_ctx *ctx;
+	__s32 cpu;
+	struct cpu_ctx *c;
+	__u64 turn; /* How long a turn lasts here now, in ns. */
+	__u64 now;
+};
+
+static __always_inline bool spinner__find(struct spinner *s, struct task_struct *p, struct task_ctx *t, __s32 cpu)
+{
+	s->task = p;
+	s->ctx = t;
+	s->cpu = cpu;
+	s->c = cpu__ctx(cpu);
+	if (!s->c)
+		return false;
+	s->turn = cpu__slice(s->c);
+	s->now = scx_bpf_now();
+	return true;
+}
+
+/* Whether others wait for this CPU and this turn is over: a vCPU that spins has no claim to more. */
+static __always_inline bool spinner__turn_over(const struct spinner *s)
+{
+	return s->c->waiting > 0 && entrain_sub(s->now, s->c->turn) >= s->turn;
+}
+
+static __always_inline void spinner__leave(const struct spinner *s)
+{
+	s->ctx->leaving = LEAVING_YIELDED;
+	/* The kernel reschedules after a yield that was followed; with no slice left, ops.dispatch comes to decide. */
+	scx_bpf_task_set_slice(s->task, 0);
+}
+
+/* Whether the vCPU that spins is to give way to a sibling; if so the sibling is next here. */
+static __always_inline bool spinner__give_way(const struct spinner *s, struct task_struct *to, struct task_ctx *t,
+					      bool owes)
+{
+	struct entrain_yield_limits limits = {.turn = s->turn, .again = yield_again_ns, .ahead = yield_ahead_ns};
+	struct cpu_ctx *home = cpu__ctx(t->cpu);
+	struct entrain_yield_in in = {};
+	enum entrain_yield_verdict verdict;
+	enum short_stay stay;
+
+	if (!home)
+		return false;
+	in.sibling = s->task->tgid == to->tgid;
+	in.waiting = t->waiting && t->queued;
+	in.allowed = !to->migration_disabled && bpf_cpumask_test_cpu(s->cpu, to->cpus_ptr);
+	in.level = t->level;
+	in.owes = owes;
+	in.boosted = t->boosted ? entrain_sub(s->now, t->boosted) : ~0ULL;
+	in.vtime = t->pub.vtime;
+	in.queue = llc__queue(home->llc)->vtime;
+	in.turn = s->c->waiting > 0 ? entrain_sub(s->now, s->c->turn) : 0;
+	verdict = entrain_yield(&in, &limits);
+	task__count_verdict(t, SCHED_YIELDS_HONOURED, verdict, ENTRAIN_YIELD_VERDICTS);
+	if (verdict != ENTRAIN_YIELD_HONOURED)
+		return false;
+	t->boosted = s->now;
+	if (entrain_critical_holds(t->level))
+		stay = lend_ns ? STAY_FOR_SECTION : STAY_FULL;
+	else
+		stay = owes ? STAY_FOR_INTERRUPT : STAY_FULL;
+	cpu__put_next(s->c, to, stay, s->now);
+	task__boosted(to);
+	return true;
+}
+
+/* Called with the run-queue locks of both held, so neither moves meanwhile. */
+static __always_inline bool spinner__yield(struct task_struct *from, struct task_ctx *f, struct task_struct *to)
+{
+	struct task_ctx *t = task__ctx(to);
+	struct spinner s;
+
+	if (!t || !spinner__find(&s, from, f, scx_bpf_task_cpu(from)))
+		return false;
+	if (!spinner__give_way(&s, to, t, kvm_vcpu__owes_answer(t->kvm_vcpu)) && !spinner__turn_over(&s))
+		return false;
+	spinner__leave(&s);
+	return true;
+}
+
+/* As if KVM's yield had been followed: the vCPU is not said to have been interrupted. */
+static __always_inline void spinner__leave_now(const struct spinner *s)
+{
+	struct entrain_vcpu *vcpu = vcpu__of(s->task);
+
+	if (vcpu)
+		vcpu->gave_way = 1;
+	spinner__leave(s);
+	scx_bpf_kick_cpu(s->cpu, SCX_KICK_PREEMPT);
+}
+
+/*
+ * The vCPU of the current thread spins: a sibling that owes an answer takes its CPU, for a moment. No lock is held:
+ * what is seen of the siblings may be out of date, and task__take() looks again.
+ */
+static __always_inline void spinner__look(struct task_struct *p, struct task_ctx *t)
+{
+	struct task_struct *to;
+	struct spinner s;
+	__u32 i;
+
+	if (!spinner__find(&s, p, t, bpf_get_smp_processor_id()) ||
+	    (s.c->next && !entrain_before(s.c->next_until, s.now)))
+		return;
+	if (spinner__turn_over(&s)) {
+		spinner__leave_now(&s);
+		return;
+	}
+	bpf_for (i, 0, SPIN_SCAN) {
+		__u32 other = s.cpu + i, seen = 0;
+
+		if (i >= nr_cpus)
+			break;
+		if (other >= nr_cpus)
+			other -= nr_cpus;
+		bpf_for_each (scx_dsq, to, DSQ_CPU(other), 0) {
+			struct task_ctx *u = task__ctx(to);
+
+			if (seen++ >= SIBLING_SCAN)
+				break;
+			/* Whoever was preempted inside a section is KVM's to propose. */
+			if (!u || to->tgid != p->tgid || entrain_critical_holds(u->level) ||
+			    !kvm_vcpu__owes_answer(u->kvm_vcpu))
+				continue;
+			if (spinner__give_way(&s, to, u, true)) {
+				spinner__leave_now(&s);
+				return;
+			}
+		}
+	}
+}
+
+#endif /* ENTRAIN_SCHED_YIELD_BPF_H */
