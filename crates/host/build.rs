@@ -1,7 +1,17 @@
 //! Compiles the host's BPF programs.
 
+use entrain_bpf_build::Skeleton;
+
 fn main() {
-    entrain_bpf_build::skeleton("discover");
-    entrain_bpf_build::skeleton("observe");
-    entrain_bpf_build::skeleton("sched");
+    Skeleton::of("discover").plain(&["entrain_found", "entrain_found_kind"]).build();
+    Skeleton::of("observe")
+        .plain(&["entrain_vcpu", "entrain_gone", "entrain_vm", "entrain_slot", "entrain_pcpu"])
+        .plain(&["entrain_event", "entrain_event_kind", "entrain_wait", "entrain_wait_key", "entrain_wait_cause"])
+        .plain(&["entrain_track_args", "entrain_link_args", "entrain_link_op"])
+        .plain(&["entrain_tick_args", "entrain_selftest_args"])
+        .build();
+    Skeleton::of("sched")
+        .plain(&["sched_class", "sched_stats", "sched_public", "cpu_ctx", "short_stay"])
+        .plain(&["sched_perf_cpu", "entrain_util", "entrain_perf_level"])
+        .build();
 }

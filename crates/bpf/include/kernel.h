@@ -35,10 +35,6 @@ struct hlist_head {
 	struct hlist_node *first;
 };
 
-typedef struct {
-	int counter;
-} atomic_t;
-
 struct mm_struct;
 struct cpumask;
 
@@ -63,7 +59,6 @@ struct task_struct {
 	int tgid;
 	unsigned in_iowait : 1;
 	struct mm_struct *mm;
-	struct task_struct *group_leader;
 };
 
 struct upid {
@@ -159,7 +154,6 @@ struct kvm_vcpu {
 	struct kvm *kvm;
 	struct preempt_notifier preempt_notifier;
 	int vcpu_id;
-	int vcpu_idx;
 	struct pid *pid;
 	__u64 requests;
 	/* While KVM looks for a sibling that this vCPU, which spins, could yield to. */

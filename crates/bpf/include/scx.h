@@ -46,9 +46,6 @@ struct scx_exit_info {
 	char *msg;
 };
 
-/* Whether the scheduler was left by an error: SCX_EXIT_ERROR of enum scx_exit_kind and above. */
-#define SCX_KIND_ERROR 1024
-
 struct scx_bpf_dsq_insert_vtime_args {
 	__u64 dsq_id;
 	__u64 slice;
@@ -94,15 +91,9 @@ struct sched_ext_ops {
 /* Constants that the kernel may renumber are taken from the running kernel: SCX_ENUM(enq, LAST). */
 enum scx_enq_flags {
 	SCX_ENQ_WAKEUP = 1,
-	SCX_ENQ_HEAD = 0x10000,
 	SCX_ENQ_CPU_SELECTED = 0x20000,
 	SCX_ENQ_PREEMPT = 1ULL << 32,
-	SCX_ENQ_REENQ = 1ULL << 40,
 	SCX_ENQ_LAST = 1ULL << 41,
-};
-
-enum scx_deq_flags {
-	SCX_DEQ_SLEEP = 1,
 };
 
 enum scx_wake_flags {
@@ -114,15 +105,12 @@ enum scx_wake_flags {
 enum scx_kick_flags {
 	SCX_KICK_IDLE = 1 << 0,
 	SCX_KICK_PREEMPT = 1 << 1,
-	SCX_KICK_WAIT = 1 << 2,
 };
 
 enum scx_ops_flags {
 	SCX_OPS_KEEP_BUILTIN_IDLE = 1 << 0,
 	SCX_OPS_ENQ_LAST = 1 << 1,
 	SCX_OPS_ENQ_EXITING = 1 << 2,
-	SCX_OPS_SWITCH_PARTIAL = 1 << 3,
-	SCX_OPS_ENQ_MIGRATION_DISABLED = 1 << 4,
 	SCX_OPS_TID_TO_TASK = 1 << 8,
 };
 
@@ -134,7 +122,6 @@ enum scx_ent_flags {
 #define SCX_WAKE(name) bpf_core_enum_value(enum scx_wake_flags, SCX_WAKE_##name)
 
 /* Dispatch queues: part of the interface, never renumbered. */
-#define SCX_DSQ_GLOBAL	 ((1ULL << 63) | 1)
 #define SCX_DSQ_LOCAL	 ((1ULL << 63) | 2)
 #define SCX_DSQ_LOCAL_ON ((1ULL << 63) | (1ULL << 62))
 
@@ -157,17 +144,12 @@ extern bool scx_bpf_dsq_move_to_local(__u64 dsq_id) __ksym;
 extern __s32 scx_bpf_dsq_nr_queued(__u64 dsq_id) __ksym;
 extern struct task_struct *scx_bpf_dsq_peek(__u64 dsq_id) __ksym __weak;
 extern bool scx_bpf_task_set_slice(struct task_struct *p, __u64 slice) __ksym __weak;
-extern bool scx_bpf_task_set_dsq_vtime(struct task_struct *p, __u64 vtime) __ksym __weak;
 extern void scx_bpf_kick_cpu(__s32 cpu, __u64 flags) __ksym;
 extern __s32 scx_bpf_task_cpu(const struct task_struct *p) __ksym;
-extern bool scx_bpf_task_running(const struct task_struct *p) __ksym;
 extern struct task_struct *scx_bpf_cpu_curr(__s32 cpu) __ksym __weak;
 extern bool scx_bpf_test_and_clear_cpu_idle(__s32 cpu) __ksym;
 extern __s32 scx_bpf_pick_idle_cpu(const struct cpumask *cpus_allowed, __u64 flags) __ksym;
-extern const struct cpumask *scx_bpf_get_idle_cpumask(void) __ksym;
-extern void scx_bpf_put_idle_cpumask(const struct cpumask *cpumask) __ksym;
 extern void scx_bpf_cpuperf_set(__s32 cpu, __u32 perf) __ksym __weak;
-extern __u32 scx_bpf_cpuperf_cap(__s32 cpu) __ksym __weak;
 extern __u32 scx_bpf_cpuperf_cur(__s32 cpu) __ksym __weak;
 extern __u64 scx_bpf_now(void) __ksym __weak;
 extern void scx_bpf_exit_bstr(__s64 exit_code, char *fmt, unsigned long long *data, __u32 data_len) __ksym;

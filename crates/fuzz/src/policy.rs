@@ -69,7 +69,8 @@ fn yields(data: &mut Unstructured<'_>) -> Result<()> {
         waiting: data.arbitrary()?,
     };
     assert!(host::slice(&slice) >= slice.floor);
-    assert!(host::charge(data.arbitrary()?, data.arbitrary()?) <= 1_000_000_000_000);
+    let (ran, weight) = (data.arbitrary()?, data.arbitrary::<u64>()?.clamp(1, 10_000));
+    assert!(host::charge_share(ran, weight << 10) <= 1_000_000_000_000);
     assert!(host::share(data.arbitrary()?, data.arbitrary()?, data.arbitrary()?) >= 1);
     Ok(())
 }

@@ -70,7 +70,7 @@ pub struct HostArgs {
     /// Load the BPF programs, tell how much work the verifier had with them, and end
     #[arg(long, hide = true, value_enum)]
     pub complexity: Option<Complexity>,
-    /// Mode `schedule`: set a tunable, for measurement (NAME=VALUE; crates/host/src/bpf/sched_state.h lists them)
+    /// Mode `schedule`: set a tunable, for measurement (NAME=VALUE; crates/host/src/bpf/sched/tunables.bpf.h lists them)
     #[arg(long, hide = true, value_parser = tunable, value_name = "NAME=VALUE")]
     pub tune: Vec<(String, String)>,
 }

@@ -11,6 +11,7 @@ pub mod classes;
 pub mod cli;
 mod clock;
 pub mod complexity;
+mod counters;
 mod cpus;
 pub mod daemon;
 mod discover;

@@ -6,10 +6,10 @@ use std::time::Duration;
 use rustix::thread::CapabilitySet;
 
 use crate::classes::Schedule;
+use crate::counters::{Account, ScheduleStatus};
 use crate::error::HostError;
-use crate::figures::{FallbackStatus, LevelStatus, ProgramStatus, ScheduleStatus};
+use crate::figures::{FallbackStatus, LevelStatus, ProgramStatus};
 use crate::fleet::Fleet;
-use crate::schedule::account::Account;
 
 /// Figures that only the mode knows.
 #[derive(Debug, Default)]

@@ -115,14 +115,13 @@ impl Paired {
             Some(load) => Some((map(load.util, 8)?, map(load.nr_running, 4)?)),
             None => None,
         };
-        let address =
-            |wanted: u32| preempt.as_ref().filter(|(_, size)| *size == wanted).map_or(0, |(m, _)| m.address());
+        let address = |wanted: u32| preempt.as_ref().filter(|(_, size)| *size == wanted).map(|(m, _)| m.address());
         let value = Pairing {
-            page: own.address(),
-            preempt32: address(4),
-            preempt64: address(8),
-            util: load.as_ref().map_or(0, |(util, _)| util.address()),
-            nr_running: load.as_ref().map_or(0, |(_, nr)| nr.address()),
+            page: pointer(Some(own.address())),
+            preempt32: pointer(address(4)),
+            preempt64: pointer(address(8)),
+            util: pointer(load.as_ref().map(|(util, _)| util.address())),
+            nr_running: pointer(load.as_ref().map(|(_, nr)| nr.address())),
             seed: page.seed.raw(),
             cookie: page.cookie,
             boot_id: page.boot_id,
@@ -162,6 +161,11 @@ impl Paired {
     pub(crate) fn drop_pins(self, programs: &Programs) {
         programs.detach_pairing(self.pidfd.as_raw_fd());
     }
+}
+
+/// An address in this process for the kernel to pin; nothing here follows it.
+fn pointer<T>(address: Option<u64>) -> *mut T {
+    address.map_or(std::ptr::null_mut(), |address| std::ptr::without_provenance_mut(address as usize))
 }
 
 /// Lets go of pages that still are ours, because their guests ask or because the host leaves: no write is under way any

@@ -12,7 +12,7 @@ use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, OpenObject, ProgramInput, Pr
 use crate::complexity::{self, Complexity};
 use crate::figures::ProgramStatus;
 use crate::interface::{HOST_VCPUS, HOST_VMS, LinkArgs, Pcpu, TickArgs, TrackArgs, Vcpu, Vm, Wait, WaitKey};
-use crate::interface::{LINK_CLOSE, Mirror, Pairing, SelftestArgs, bytes_of, bytes_of_mut, from_bytes};
+use crate::interface::{LINK_CLOSE, LinkOp, Pairing, SelftestArgs, from_bytes};
 use crate::program_info;
 use crate::skeleton::observe;
 
@@ -56,7 +56,7 @@ impl Programs {
             name: "observe".into(),
             source: libbpf_rs::Error::from(std::io::Error::from(error)),
         };
-        // SAFETY: interface.rs mirrors the values of these maps (its test compares them), and they are plain numbers.
+        // SAFETY: the types are the skeleton's of the values of these maps, which are plain numbers.
         let (vcpus, vms, pcpus) = unsafe {
             (
                 ArrayView::new(observe.maps.vcpus.as_fd(), HOST_VCPUS).map_err(view)?,
@@ -182,7 +182,7 @@ impl Programs {
     }
 
     /// Compares and swaps the link word of entry `index`. The word as it was; `None` when no page is mapped.
-    pub(crate) fn link_step(&self, index: u32, op: u32, expected: u64, wanted: u64) -> Result<Option<u64>, Error> {
+    pub(crate) fn link_step(&self, index: u32, op: LinkOp, expected: u64, wanted: u64) -> Result<Option<u64>, Error> {
         let mut args = LinkArgs { index, op, expected, wanted, ..LinkArgs::default() };
         run(&self.observe.progs.link_step, "link_step", &mut args)?;
         Ok((args.error == 0).then_some(args.was))
@@ -224,8 +224,10 @@ impl Programs {
 
     /// Attaches a pairing to a vCPU's thread. Its pointers must be valid now; the kernel pins what they point to.
     pub(crate) fn attach_pairing(&self, pidfd: i32, pairing: &Pairing) -> Result<(), libbpf_rs::Error> {
-        let key = pidfd.to_ne_bytes();
-        self.observe.maps.pairings.update(&key, bytes_of(pairing), MapFlags::NO_EXIST)
+        // SAFETY: the skeleton's type has fields where C pads, so every byte of it is set; the kernel only reads them.
+        let value =
+            unsafe { std::slice::from_raw_parts(std::ptr::from_ref(pairing).cast::<u8>(), size_of::<Pairing>()) };
+        self.observe.maps.pairings.update(&pidfd.to_ne_bytes(), value, MapFlags::NO_EXIST)
     }
 
     /// Detaches a pairing: the pins go.
@@ -235,8 +237,8 @@ impl Programs {
     }
 }
 
-fn run<T: Mirror>(prog: &ProgramMut<'_>, name: &str, args: &mut T) -> Result<(), Error> {
-    let input = ProgramInput { context_in: Some(bytes_of_mut(args)), ..ProgramInput::default() };
+fn run<T: bytemuck::Pod>(prog: &ProgramMut<'_>, name: &str, args: &mut T) -> Result<(), Error> {
+    let input = ProgramInput { context_in: Some(bytemuck::bytes_of_mut(args)), ..ProgramInput::default() };
     prog.test_run(input).map(drop).map_err(Error::at(Step::Run, name))
 }
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 use entrain_channel::word::Vcpu as State;
 
 use crate::clock::monotonic_ns;
+use crate::counters::Account;
 use crate::fleet::Fleet;
 use crate::interface;
 use crate::mode::Figures;
-use crate::schedule::account::Account;
 use crate::status::{PcpuStatus, SCHEMA, Status, VcpuStatus, VmStatus, Work};
 
 /// Figures as they are now; times in a state that still lasts are counted up to now.

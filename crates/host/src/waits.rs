@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use crate::fleet::Fleet;
+use crate::interface::WaitedFor;
 use crate::programs::Programs;
 use crate::status::{WaitCause, WaitStatus};
 
@@ -75,12 +76,11 @@ impl Waits {
     }
 }
 
-/// enum entrain_wait_cause.
-fn cause(number: u32) -> WaitCause {
-    match number {
-        1 => WaitCause::Preempted,
-        2 => WaitCause::Critical,
-        3 => WaitCause::GaveWay,
+fn cause(why: WaitedFor) -> WaitCause {
+    match why {
+        WaitedFor::ENTRAIN_WAIT_PREEMPTED => WaitCause::Preempted,
+        WaitedFor::ENTRAIN_WAIT_CRITICAL => WaitCause::Critical,
+        WaitedFor::ENTRAIN_WAIT_GAVE_WAY => WaitCause::GaveWay,
         _ => WaitCause::Woken,
     }
 }

@@ -53,10 +53,6 @@ fn main() {
         };
         black_box(yield_to(black_box(&input), &YieldLimits { turn: 6_000_000, again: 1_000_000, ahead: 16_000_000 }));
     });
-    measure("corun", |n| {
-        let input = CorunIn { first_vtime: n, vtime: n + 7, sibling: 1, depends: 1, first_waits: 0 };
-        black_box(corun(black_box(&input), 4_000_000));
-    });
     measure("preempt", |n| {
         let input = PreemptIn { vtime: n, victim_vtime: n + 9, victim_ran: n };
         black_box(preempt(black_box(&input), &PreemptLimits { granularity: 1_000_000, min_run: 200_000 }));

@@ -31,17 +31,6 @@ ENTRAIN_POLICY int entrain_before(entrain_u64 a, entrain_u64 b)
 	return (entrain_s64)(a - b) < 0;
 }
 
-/* Virtual time for `ran` nanoseconds on a CPU at `weight`: ran * 100 / weight. Never 0 for a task that ran at all. */
-ENTRAIN_POLICY entrain_u64 entrain_charge(entrain_u64 ran, entrain_u64 weight)
-{
-	entrain_u64 w = entrain_weight_clamp(weight);
-
-	if (!ran)
-		return 0;
-	ran = entrain_min(ran, ENTRAIN_CHARGE_MAX);
-	return entrain_max(ran * ENTRAIN_WEIGHT_DEFAULT / w, 1);
-}
-
 /*
  * A queue's virtual time: how far the clocks of all that want to run have come. The task that begins to run counts only
  * up to the first that waits. One that was taken out of turn (a yield's target, a sibling) is ahead of the others: if
@@ -115,7 +104,10 @@ ENTRAIN_POLICY entrain_u64 entrain_share(entrain_u64 group, entrain_u64 part, en
 	return entrain_max(group * part / active, 1);
 }
 
-/* As entrain_charge(), for a share in 1/1024 of a weight. */
+/*
+ * Virtual time for `ran` nanoseconds on a CPU at a share in 1/1024 of a weight: ran * 100 / weight. Never 0 for a task
+ * that ran at all.
+ */
 ENTRAIN_POLICY entrain_u64 entrain_charge_share(entrain_u64 ran, entrain_u64 share)
 {
 	share = entrain_min(entrain_max(share, 1), ENTRAIN_SHARE_MAX);

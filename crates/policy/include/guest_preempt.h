@@ -8,8 +8,7 @@
 #include "fair.h"
 #include "slice.h"
 
-/* Slices end at ticks; a little less than one tick at HZ=250, so that a slice ends at the next tick, not the one after.
- */
+/* Slices end at ticks: a little less than a tick at HZ=250, so that a slice ends at the next one, not the one after. */
 #define GUEST_SLICE_NS	   (3500 * ENTRAIN_USEC)
 #define GUEST_SLICE_MIN_NS ENTRAIN_MSEC
 

@@ -31,8 +31,8 @@ struct entrain_yield_in {
 	entrain_u64 boosted; /* ns since another yield put it to the front, ~0 if none did since it last ran */
 	entrain_u64 vtime;   /* of the target */
 	entrain_u64 queue;   /* the queue's virtual time */
-	entrain_u64
-		turn; /* ns since the CPU last went to somebody by his clock: yields hand on what is left of a turn */
+	/* ns since the CPU last went to somebody by his clock: yields hand on what is left of a turn */
+	entrain_u64 turn;
 };
 
 struct entrain_yield_limits {

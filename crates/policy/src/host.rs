@@ -1,4 +1,4 @@
-//! The host scheduler's decisions: native bindings of `fair.h`, `slice.h`, `extend.h`, `yield.h`, `corun.h`, `place.h`.
+//! The host scheduler's decisions: native bindings of `fair.h`, `slice.h`, `extend.h`, `yield.h`, `place.h`.
 //!
 //! Fields and units are those of the headers; virtual times wrap and are compared by difference.
 
@@ -143,22 +143,6 @@ pub enum Yield {
     NotAllowed,
 }
 
-/// Input of [`corun`].
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-pub struct CorunIn {
-    /// Virtual time of the task whose turn it is.
-    pub first_vtime: u64,
-    /// Virtual time of the candidate.
-    pub vtime: u64,
-    /// A sibling of the candidate runs on another CPU.
-    pub sibling: u32,
-    /// Its VM has shown dependence of late.
-    pub depends: u32,
-    /// The one whose turn it is is latency-critical.
-    pub first_waits: u32,
-}
-
 /// Input of [`preempt`].
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -184,7 +168,6 @@ pub struct PreemptLimits {
 mod ffi {
     use super::*;
     unsafe extern "C" {
-        pub(super) safe fn entrain_n_charge(ran: u64, weight: u64) -> u64;
         pub(super) safe fn entrain_n_queue_vtime(queue: u64, running: u64, waits: c_int, first: u64) -> u64;
         pub(super) safe fn entrain_n_move_vtime(vtime: u64, from: u64, to: u64, apart: u64) -> u64;
         pub(super) safe fn entrain_n_alone_vtime(vtime: u64, furthest: u64, behind: u64) -> u64;
@@ -204,16 +187,10 @@ mod ffi {
         pub(super) safe fn entrain_n_extend_repay(state: &mut ExtendState, slice: u64, floor: u64) -> u64;
         pub(super) safe fn entrain_n_yield(input: &YieldIn, limits: &YieldLimits) -> c_int;
         pub(super) safe fn entrain_n_lend(level: u32, others_wait: u32) -> c_int;
-        pub(super) safe fn entrain_n_corun(input: &CorunIn, skew: u64) -> c_int;
         pub(super) safe fn entrain_n_urgent(word: u64) -> c_int;
         pub(super) safe fn entrain_n_granularity(granularity: u64, urgent: c_int) -> u64;
         pub(super) safe fn entrain_n_preempt(input: &PreemptIn, limits: &PreemptLimits) -> c_int;
     }
-}
-
-/// Virtual time for `ran` ns at `weight`.
-pub fn charge(ran: u64, weight: u64) -> u64 {
-    ffi::entrain_n_charge(ran, weight)
 }
 
 /// A queue's virtual time after a task has begun to run, given the clock of the first that waits.
@@ -297,11 +274,6 @@ pub fn lend(level: u32, others_wait: bool) -> Lend {
         1 => Lend::Leaves,
         _ => Lend::Over,
     }
-}
-
-/// Whether a sibling goes before the task whose turn it is.
-pub fn corun(input: &CorunIn, skew: u64) -> bool {
-    ffi::entrain_n_corun(input, skew) != 0
 }
 
 /// Whether a guest's `latency` word, any number, makes a wake-up of its vCPU an urgent one.

@@ -31,7 +31,7 @@ static __always_inline bool is_vcpu(const char *name)
 	       name[5] == 'c' && name[6] == 'p' && name[7] == 'u' && name[8] == ':';
 }
 
-/* Never used: what an iterator writes has no BTF of its own, and the Rust mirror is compared with it. */
+/* Never used: what an iterator writes has no BTF of its own, and its type reaches Rust through the skeleton. */
 struct entrain_found entrain_found_layout;
 
 static void emit_slots(struct seq_file *seq, struct kvm *kvm, int tgid)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the host's BPF programs and its daemon exchange; src/interface.rs is the Rust mirror, compared by a test. */
+/* What the host's BPF programs and its daemon exchange; Rust has these types from the skeletons (src/interface.rs). */
 #ifndef ENTRAIN_HOST_INTERFACE_H
 #define ENTRAIN_HOST_INTERFACE_H
 
@@ -15,6 +15,14 @@
 /* Halted vCPUs whose instant bit follows a pCPU's change at once; the others follow within one tick (100 ms). */
 #define ENTRAIN_PCPU_SLOTS   4
 #define ENTRAIN_DOMAIN_SLOTS 16
+
+/* Why a pairing ended without the daemon. */
+enum entrain_gone {
+	ENTRAIN_GONE_NOT = 0,
+	ENTRAIN_GONE_WORD = 1,	 /* a host word was not what the host had written */
+	ENTRAIN_GONE_HEADER = 2, /* magic, cookie or boot id changed */
+	ENTRAIN_GONE_LINK = 3,	 /* the link word is no longer "paired" with our generation */
+};
 
 /* One vCPU, indexed by the number that the daemon gave it. Readable by the daemon through mmap. */
 struct entrain_vcpu {
@@ -48,24 +56,19 @@ struct entrain_vcpu {
 	__u32 extended;	     /* set by the host's scheduler while a slice is extended */
 	__u32 wired;	     /* 1: may run on one pCPU only */
 	__u32 gave_way;	     /* set by the host's scheduler: it spun, and leaves its pCPU to a sibling */
-	__u32 pad;
+	/* What is known of its guest's critical sections at a switch-out, worked out once for all who ask. */
+	__u32 level;   /* enum entrain_critical */
+	__u32 sampled; /* 1: the host's scheduler has worked it out for the switch-out that follows */
+	__u32 counted; /* 1: the guest's preempt count was read for it */
 
 	/* Written by the tick. */
-	__u64 link;	  /* the page's link word as last read */
-	__u64 util;	  /* of the guest's run queue, 0..1024 */
-	__u64 runnable;	  /* tasks */
-	__u64 guest_beat; /* heartbeat of the guest's scheduler */
-	__u64 wants;	  /* vCPUs */
-	__u32 gone;	  /* ENTRAIN_GONE_*: the pairing has ended by itself; nothing is written any more */
-	__u32 races;	  /* words left as they were since another CPU was writing them */
-};
-
-/* Why a pairing ended without the daemon. */
-enum entrain_gone {
-	ENTRAIN_GONE_NOT = 0,
-	ENTRAIN_GONE_WORD = 1,	 /* a host word was not what the host had written */
-	ENTRAIN_GONE_HEADER = 2, /* magic, cookie or boot id changed */
-	ENTRAIN_GONE_LINK = 3,	 /* the link word is no longer "paired" with our generation */
+	__u64 link;		/* the page's link word as last read */
+	__u64 util;		/* of the guest's run queue, 0..1024 */
+	__u64 runnable;		/* tasks */
+	__u64 guest_beat;	/* heartbeat of the guest's scheduler */
+	__u64 wants;		/* vCPUs */
+	enum entrain_gone gone; /* the pairing has ended by itself; nothing is written any more */
+	__u32 races;		/* words left as they were since another CPU was writing them */
 };
 
 /* One VM: where its memory is, and how to find a preempt count that belongs to a task (arm64). */
@@ -88,7 +91,7 @@ struct entrain_pcpu {
 	__u32 capacity; /* 0..1024, by the daemon */
 	__u32 perf;	/* performance level now, 0..1024 */
 	__u32 counted;	/* the domain in which it counts as open: its own may change as CPUs come and go */
-	__u32 slots[ENTRAIN_PCPU_SLOTS]; /* 1 + index of halted vCPUs that may run on this pCPU only */
+	__u32 slots[ENTRAIN_PCPU_SLOTS]; /* 1 + index, 0 = none: halted vCPUs that may run on this pCPU only */
 	/* Counters since start. */
 	__u64 switches;	 /* context switches of vCPUs */
 	__u64 idles;	 /* transitions to or from idle */
@@ -100,7 +103,7 @@ struct entrain_pcpu {
 struct entrain_domain {
 	__s32 open; /* pCPUs in it on which a vCPU that wakes runs at once */
 	__u32 pad;
-	__u32 slots[ENTRAIN_DOMAIN_SLOTS]; /* 1 + index of halted vCPUs that ran here last */
+	__u32 slots[ENTRAIN_DOMAIN_SLOTS]; /* 1 + index, 0 = none: halted vCPUs that ran here last */
 };
 
 /* Rare events, in the ring buffer. */
@@ -111,7 +114,7 @@ enum entrain_event_kind {
 };
 
 struct entrain_event {
-	__u32 kind;
+	enum entrain_event_kind kind;
 	__s32 tid;
 	__s32 tgid;
 	__u32 pad;
@@ -134,13 +137,13 @@ enum entrain_wait_cause {
 struct entrain_wait_key {
 	__u32 index; /* of the vCPU */
 	__s32 who;   /* thread of a vCPU, process of any other; 0: the pCPU was idle */
-	__u32 cause;
+	enum entrain_wait_cause cause;
 };
 
 struct entrain_wait {
 	__u64 ns;
 	__u64 waits;
-	char comm[16];
+	__u8 comm[16];
 };
 
 /* Contexts of the programs that the daemon calls. */
@@ -158,7 +161,7 @@ enum entrain_link_op {
 
 struct entrain_link_args {
 	__u32 index;
-	__u32 op;
+	enum entrain_link_op op;
 	__u64 expected;
 	__u64 wanted;
 	__u64 was;   /* out: what the word held; the exchange happened if this is `expected` */
@@ -189,24 +192,12 @@ enum entrain_found_kind {
 };
 
 struct entrain_found {
-	__u32 kind;
+	enum entrain_found_kind kind;
 	__s32 tgid;
 	__u64 kvm;
 	__u64 a, b, c;
 	__u32 id;
 	__s32 tid;
 };
-
-_Static_assert(sizeof(struct entrain_vcpu) == 200, "see interface.rs");
-_Static_assert(sizeof(struct entrain_vm) == 224, "see interface.rs");
-_Static_assert(sizeof(struct entrain_pcpu) == 80, "see interface.rs");
-_Static_assert(sizeof(struct entrain_domain) == 72, "see interface.rs");
-_Static_assert(sizeof(struct entrain_event) == 24, "see interface.rs");
-_Static_assert(sizeof(struct entrain_wait_key) == 12, "see interface.rs");
-_Static_assert(sizeof(struct entrain_wait) == 32, "see interface.rs");
-_Static_assert(sizeof(struct entrain_found) == 48, "see interface.rs");
-_Static_assert(sizeof(struct entrain_track_args) == 12, "see interface.rs");
-_Static_assert(sizeof(struct entrain_link_args) == 40, "see interface.rs");
-_Static_assert(sizeof(struct entrain_tick_args) == 24, "see interface.rs");
 
 #endif /* ENTRAIN_HOST_INTERFACE_H */

@@ -7,32 +7,32 @@
  * entries, and at ENTRAIN_DOMAIN_SLOTS more when it is the first or the last such of its cache domain; nothing depends
  * on the number of VMs.
  */
-#include "observe_vcpu.h"
-#include "observe_doorbell.h"
-#include "observe_calls.h"
-#include "observe_selftest.h"
+#include "observe/vcpu.bpf.h"
+#include "observe/doorbell.bpf.h"
+#include "observe/calls.bpf.h"
+#include "observe/selftest.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
 /* Set by the daemon while VMs compete: it wants to hear of the next pCPU that goes idle. */
 __u32 want_idle = 0;
 
-static __always_inline void idle_transition(struct entrain_pcpu *pcpu, bool idle)
+static __always_inline void pcpu__idle_transition(struct entrain_pcpu *pcpu, bool idle)
 {
 	pcpu->idle = idle;
 	pcpu->idles++;
 	if (idle && READ_ONCE(want_idle)) {
 		WRITE_ONCE(want_idle, 0);
-		report(ENTRAIN_EVENT_IDLE, 0, 0, 0);
+		event__report(ENTRAIN_EVENT_IDLE, 0, 0, 0);
 	}
 }
 
 SEC("tp_btf/sched_switch")
 int BPF_PROG(observe_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
 {
-	__u32 out = slot_of(prev), in = slot_of(next);
+	__u32 out = vcpu__slot(prev), in = vcpu__slot(next);
 	bool was_idle = prev->pid == 0, idle = next->pid == 0;
-	bool was_open = gives_way(prev, out), open = gives_way(next, in);
+	bool was_open = task__gives_way(prev, out), open = task__gives_way(next, in);
 	struct entrain_pcpu *pcpu;
 	struct entrain_vcpu *vcpu;
 	__u32 cpu;
@@ -45,29 +45,29 @@ int BPF_PROG(observe_switch, bool preempt, struct task_struct *prev, struct task
 	if (!pcpu)
 		return 0;
 	if (was_idle != idle)
-		idle_transition(pcpu, idle);
+		pcpu__idle_transition(pcpu, idle);
 	if (was_open != open)
-		opens(pcpu, open);
+		pcpu__opens(pcpu, open);
 	if (!out && !in)
 		return 0;
 	now = bpf_ktime_get_ns();
 	if (out) {
-		vcpu = entrain_vcpu_by_index(out - 1);
+		vcpu = vcpu__by_index(slot__index(out));
 		if (vcpu && vcpu->used) {
 			/* One that was about to sleep when it was preempted still runs. */
-			switch_out(vcpu, out - 1, prev, pcpu, preempt || prev_state == 0, now);
+			vcpu__switch_out(vcpu, slot__index(out), prev, pcpu, preempt || prev_state == 0, now);
 		}
 	}
 	if (in) {
-		vcpu = entrain_vcpu_by_index(in - 1);
+		vcpu = vcpu__by_index(slot__index(in));
 		if (vcpu && vcpu->used) {
 			if (READ_ONCE(watch_waits))
-				wait_ends(vcpu, in - 1, prev, out != 0, now);
-			enter(vcpu, ENTRAIN_VCPU_RUNNING, now);
+				wait__end(vcpu, slot__index(in), prev, out != 0, now);
+			vcpu__enter(vcpu, ENTRAIN_VCPU_RUNNING, now);
 			vcpu->pcpu = cpu;
 			vcpu->switches++;
 			pcpu->switches++;
-			publish(vcpu, next, 1);
+			vcpu__publish(vcpu, next, 1);
 		}
 	}
 	return 0;
@@ -77,7 +77,7 @@ int BPF_PROG(observe_switch, bool preempt, struct task_struct *prev, struct task
 SEC("tp_btf/sched_wakeup")
 int BPF_PROG(observe_wakeup, struct task_struct *task)
 {
-	struct entrain_vcpu *vcpu = entrain_vcpu_of(task);
+	struct entrain_vcpu *vcpu = vcpu__of(task);
 	struct entrain_pcpu *pcpu;
 	__u32 cpu;
 
@@ -88,15 +88,15 @@ int BPF_PROG(observe_wakeup, struct task_struct *task)
 	pcpu = bpf_map_lookup_elem(&pcpus, &cpu);
 	if (pcpu)
 		pcpu->wakeups++;
-	enter(vcpu, ENTRAIN_VCPU_PREEMPTED, bpf_ktime_get_ns());
-	publish(vcpu, task, 0);
+	vcpu__enter(vcpu, ENTRAIN_VCPU_PREEMPTED, bpf_ktime_get_ns());
+	vcpu__publish(vcpu, task, 0);
 	return 0;
 }
 
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(observe_exit, struct task_struct *task)
 {
-	if (entrain_vcpu_of(task))
-		report(ENTRAIN_EVENT_EXIT, task->pid, task->tgid, 0);
+	if (vcpu__of(task))
+		event__report(ENTRAIN_EVENT_EXIT, task->pid, task->tgid, 0);
 	return 0;
 }

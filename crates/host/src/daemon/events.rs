@@ -133,12 +133,13 @@ impl Events {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::interface::EVENT_EXIT;
 
     #[test]
     fn what_bpf_tells_becomes_an_event() {
         let told = |kind| Event::from(interface::Event { kind, tid: 7, tgid: 6, arg: 0x1000, ..Default::default() });
         assert!(matches!(told(EVENT_DOORBELL), Event::Doorbell { tid: 7, tgid: 6, gpa: 0x1000 }));
         assert!(matches!(told(EVENT_IDLE), Event::PcpuIdle));
-        assert!(matches!(told(2), Event::VcpuEnded));
+        assert!(matches!(told(EVENT_EXIT), Event::VcpuEnded));
     }
 }

@@ -7,7 +7,7 @@ use tracing::info;
 
 use super::Fleet;
 use crate::channel::Channel;
-use crate::interface::{GONE_HEADER, GONE_LINK, GONE_WORD};
+use crate::interface::{GONE_HEADER, GONE_LINK, GONE_NOT, GONE_WORD};
 use crate::pair::{self, Paired};
 use crate::programs::Programs;
 use crate::vm::Vm;
@@ -49,7 +49,7 @@ fn drop_gone(programs: &Programs, vm: &mut Vm) -> Result<(), Error> {
     let mut lost = Vec::new();
     for vcpu in vm.vcpus.values_mut() {
         let entry = programs.vcpus.get(vcpu.index as usize);
-        let Some(paired) = vcpu.paired.take_if(|_| entry.gone != 0) else { continue };
+        let Some(paired) = vcpu.paired.take_if(|_| entry.gone != GONE_NOT) else { continue };
         if entry.gone == GONE_LINK && entry.link == paired.releasing() {
             asked.push((vcpu.index, paired));
         } else {

@@ -4,6 +4,7 @@
 //! both say the same. A client can make the daemon neither wait nor grow: four at a time, each for ten seconds at most,
 //! one request a connection.
 
+mod scheduler;
 mod text;
 
 use std::convert::Infallible;

@@ -12,7 +12,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Metric, Registry, Unit};
 
-use crate::figures::ScheduleStatus;
+use super::scheduler;
+use crate::counters::Of;
 use crate::status::{Status, VcpuStatus};
 
 /// vCPUs that are listed: 20,000 to 30,000 series are what Prometheus takes from one target without remark.
@@ -37,20 +38,6 @@ struct Vcpu {
     vm: String,
     pid: i32,
     vcpu: u32,
-}
-
-/// As [`Reason`], of one VM.
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct VmReason {
-    vm: String,
-    pid: i32,
-    reason: &'static str,
-}
-
-/// One label whose values this file lists.
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Reason {
-    reason: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -92,34 +79,6 @@ const VCPU_COUNTS: [Figure<VcpuStatus>; 5] = [
     ("vcpu_boosts", "Times that the host's scheduler put the vCPU in front", |vcpu| vcpu.boosts),
 ];
 
-const SCHEDULE_COUNTS: [Figure<ScheduleStatus>; 7] = [
-    ("sched_switches", "Times that the host's scheduler put a task on a pCPU", |s| s.switches),
-    ("sched_preemptions", "Times that it took off a task that was runnable", |s| s.preemptions),
-    ("sched_holder_preemptions", "Of those, in what may be a critical section", |s| s.preemptions_held),
-    ("sched_extensions", "Slices extended", |s| s.extensions),
-    ("sched_urgent", "Wake-ups that the guest called latency-critical", |s| s.urgent),
-    ("sched_fronted", "Tasks put in front since they had been preempted inside a section", |s| s.fronted),
-    ("sched_coruns", "vCPUs chosen out of turn since a sibling ran", |s| s.corun),
-];
-
-const SCHEDULE_TIMES: [Figure<ScheduleStatus>; 3] = [
-    ("sched_ready", "Time that tasks were runnable without a pCPU", |s| s.ready_ns),
-    ("sched_extension", "Time by which slices were extended", |s| s.extended_ns),
-    ("sched_extension_repaid", "Time taken off later slices for it", |s| s.repaid_ns),
-];
-
-/// What the host's scheduler has done for a VM, and for a vCPU.
-const ACCOUNT_COUNTS: [Figure<ScheduleStatus>; 2] = [
-    ("sched_extensions", "Slices extended", |s| s.extensions),
-    ("sched_yields", "Directed yields to it that were honoured", |s| s.yields_honoured),
-];
-
-const ACCOUNT_TIMES: [Figure<ScheduleStatus>; 3] = [
-    ("sched_extension", "Time by which slices were extended", |s| s.extended_ns),
-    ("sched_extension_repaid", "Time taken off later slices for it", |s| s.repaid_ns),
-    ("sched_corun", "vCPUs' time on a pCPU while a sibling was on another", |s| s.corun_ns),
-];
-
 /// A status in OpenMetrics' text format. `counted`: the kernel counts the run time of BPF programs.
 pub(super) fn openmetrics(status: &Status, counted: bool) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("entrain");
@@ -127,7 +86,7 @@ pub(super) fn openmetrics(status: &Status, counted: bool) -> Result<String, fmt:
     vms(&mut registry, status);
     vcpus(&mut registry, status);
     if let Some(figures) = &status.schedule {
-        schedule(&mut registry, figures);
+        scheduler::host(&mut registry, figures);
     }
     if counted {
         programs(&mut registry, status);
@@ -182,36 +141,10 @@ fn vms(registry: &mut Registry, status: &Status) {
 fn vm_accounts(registry: &mut Registry, status: &Status) {
     let all =
         || status.vms.iter().filter_map(|vm| Some((Vm { vm: vm.name.clone(), pid: vm.pid }, vm.schedule.as_ref()?)));
-    accounts(registry, "vm", all);
+    scheduler::each(registry, Of::Vm, all);
     let lag = "The error of fairness: CPU time at weight 100 that the VM's runnable vCPUs are owed (negative: owe)";
     let behind = all().map(|(labels, figures)| (labels, figures.lag_ns as f64 / 1e9));
     gauges(registry, "vm_sched_lag", lag, Some(Unit::Seconds), behind);
-    let by = |reasons: fn(&ScheduleStatus) -> Vec<(&'static str, u64)>| {
-        all().flat_map(move |(labels, figures)| {
-            reasons(figures)
-                .into_iter()
-                .map(move |(reason, count)| (VmReason { vm: labels.vm.clone(), pid: labels.pid, reason }, count as f64))
-        })
-    };
-    counters(registry, "vm_sched_extensions_refused", "Slices not extended", None, by(extensions_refused));
-    let help = "Directed yields to the VM's vCPUs that came to nothing";
-    counters(registry, "vm_sched_yields_refused", help, None, by(yields_refused));
-}
-
-/// The same of each VM and of each vCPU.
-fn accounts<'a, L: Labels, I: Iterator<Item = (L, &'a ScheduleStatus)>>(
-    registry: &mut Registry,
-    of: &str,
-    all: impl Fn() -> I,
-) {
-    for (name, help, value) in ACCOUNT_COUNTS {
-        let values = all().map(|(labels, figures)| (labels, value(figures) as f64));
-        counters(registry, &format!("{of}_{name}"), help, None, values);
-    }
-    for (name, help, value) in ACCOUNT_TIMES {
-        let values = all().map(|(labels, figures)| (labels, seconds(value(figures))));
-        counters(registry, &format!("{of}_{name}"), help, Some(Unit::Seconds), values);
-    }
 }
 
 fn vcpus(registry: &mut Registry, status: &Status) {
@@ -231,7 +164,7 @@ fn vcpus(registry: &mut Registry, status: &Status) {
     }
     if status.schedule.is_some() {
         let scheduled = || all().filter_map(|(labels, vcpu)| Some((labels, vcpu.schedule.as_ref()?)));
-        accounts(registry, "vcpu", scheduled);
+        scheduler::each(registry, Of::Vcpu, scheduled);
     }
     let help = "Utilisation that the guest's kernel has for the vCPU, of paired vCPUs";
     let paired = all().filter(|(_, vcpu)| vcpu.paired);
@@ -242,41 +175,6 @@ fn vcpus(registry: &mut Registry, status: &Status) {
         Some(Unit::Other("ratio".into())),
         paired.map(|(labels, vcpu)| (labels, vcpu.util as f64 / 1024.0)),
     );
-}
-
-fn schedule(registry: &mut Registry, figures: &ScheduleStatus) {
-    for (name, help, value) in SCHEDULE_COUNTS {
-        counter(registry, name, help, None, value(figures) as f64);
-    }
-    for (name, help, value) in SCHEDULE_TIMES {
-        counter(registry, name, help, Some(Unit::Seconds), seconds(value(figures)));
-    }
-    let by = |all: Vec<(&'static str, u64)>| all.into_iter().map(|(reason, count)| (Reason { reason }, count as f64));
-    let refused = by(extensions_refused(figures));
-    counters(registry, "sched_extensions_refused", "Slices not extended", None, refused);
-    counter(registry, "sched_yields", "Directed yields that were honoured", None, figures.yields_honoured as f64);
-    let refused = by(yields_refused(figures));
-    counters(registry, "sched_yields_refused", "Directed yields that came to nothing", None, refused);
-}
-
-fn extensions_refused(figures: &ScheduleStatus) -> Vec<(&'static str, u64)> {
-    vec![
-        ("not_critical", figures.refused_not_critical),
-        ("event_spent", figures.refused_event_spent),
-        ("budget_spent", figures.refused_budget_spent),
-    ]
-}
-
-fn yields_refused(figures: &ScheduleStatus) -> Vec<(&'static str, u64)> {
-    vec![
-        ("not_waiting", figures.yields_not_waiting),
-        ("holds_nothing", figures.yields_holds_nothing),
-        ("just_boosted", figures.yields_just_boosted),
-        ("foreign", figures.yields_foreign),
-        ("unfair", figures.yields_unfair),
-        ("not_allowed", figures.yields_not_allowed),
-        ("lost", figures.yields_lost),
-    ]
 }
 
 fn programs(registry: &mut Registry, status: &Status) {
@@ -291,7 +189,7 @@ fn programs(registry: &mut Registry, status: &Status) {
 }
 
 /// ns to s.
-fn seconds(ns: u64) -> f64 {
+pub(super) fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
@@ -303,7 +201,7 @@ fn register(registry: &mut Registry, name: &str, help: &str, unit: Option<Unit>,
 }
 
 /// Of the whole host.
-fn counter(registry: &mut Registry, name: &str, help: &str, unit: Option<Unit>, value: f64) {
+pub(super) fn counter(registry: &mut Registry, name: &str, help: &str, unit: Option<Unit>, value: f64) {
     let metric = Counter::<f64, AtomicU64>::default();
     metric.inc_by(value);
     register(registry, name, help, unit, metric);
@@ -316,10 +214,13 @@ fn gauge(registry: &mut Registry, name: &str, help: &str, unit: Option<Unit>, va
     register(registry, name, help, unit, metric);
 }
 
-trait Labels: EncodeLabelSet + Clone + fmt::Debug + std::hash::Hash + Eq + Send + Sync + 'static {}
+pub(super) trait Labels:
+    EncodeLabelSet + Clone + fmt::Debug + std::hash::Hash + Eq + Send + Sync + 'static
+{
+}
 impl<T: EncodeLabelSet + Clone + fmt::Debug + std::hash::Hash + Eq + Send + Sync + 'static> Labels for T {}
 
-fn counters<L: Labels>(
+pub(super) fn counters<L: Labels>(
     registry: &mut Registry,
     name: &str,
     help: &str,
@@ -373,6 +274,7 @@ pub(super) fn classic(openmetrics: &str) -> String {
 mod tests {
     use super::*;
     use crate::channel::Channel;
+    use crate::counters::{COUNTERS, ScheduleStatus};
     use crate::figures::ProgramStatus;
     use crate::status::{VmStatus, tests::empty};
 
@@ -445,6 +347,30 @@ mod tests {
         assert!(text.contains("entrain_fallback 0.0\n"), "{text}");
         let observing = openmetrics(&Status { schedule: None, ..status }, false).expect("encodes");
         assert!(!observing.contains("sched_") && !observing.contains("entrain_bpf"));
+    }
+
+    #[test]
+    fn every_counter_of_the_scheduler_has_a_metric() {
+        let mut one = vm("a", 7, 1);
+        one.schedule = Some(ScheduleStatus::default());
+        one.vcpus[0].schedule = Some(ScheduleStatus::default());
+        let status = Status { vms: vec![one], schedule: Some(ScheduleStatus::default()), ..empty() };
+        let text = openmetrics(&status, false).expect("encodes");
+        for counter in COUNTERS {
+            for of in counter.of {
+                let (prefix, labels) = match of {
+                    Of::Host => ("", vec![]),
+                    Of::Vm => ("vm_", vec![r#"vm="a""#, r#"pid="7""#]),
+                    Of::Vcpu => ("vcpu_", vec![r#"vm="a""#, r#"pid="7""#, r#"vcpu="0""#]),
+                };
+                let reason = counter.reason.map(|reason| format!("reason=\"{reason}\""));
+                let labels: Vec<&str> = labels.into_iter().chain(reason.as_deref()).collect();
+                let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+                let unit = if counter.unit == crate::counters::Unit::Ns { "_seconds" } else { "" };
+                let line = format!("entrain_{prefix}{}{unit}_total{labels} 0.0", counter.metric);
+                assert!(text.lines().any(|one| one == line), "{line} in\n{text}");
+            }
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 
+use bytemuck::bytes_of;
 use entrain_bpf::Features;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, OpenObject};
@@ -54,16 +55,10 @@ pub(super) fn load(
     let skel = open.load().map_err(kernel("loading its programs"))?;
     plan.write(&skel.maps.sched_perf_cpus).map_err(kernel("describing its CPUs"))?;
     for (cpu, llc) in topology.llc_of.iter().enumerate() {
+        // Nothing is scheduled yet: the rest of the entry is 0.
+        let entry = sched::types::cpu_ctx { llc: *llc, ..Default::default() };
         let key = (cpu as u32).to_ne_bytes();
-        let mut value = skel
-            .maps
-            .sched_cpus
-            .lookup(&key, MapFlags::ANY)
-            .map_err(kernel("describing its CPUs"))?
-            .unwrap_or_default();
-        let at = std::mem::offset_of!(sched::types::cpu_ctx, llc);
-        value[at..at + 4].copy_from_slice(&llc.to_ne_bytes());
-        skel.maps.sched_cpus.update(&key, &value, MapFlags::ANY).map_err(kernel("describing its CPUs"))?;
+        skel.maps.sched_cpus.update(&key, bytes_of(&entry), MapFlags::ANY).map_err(kernel("describing its CPUs"))?;
     }
     Ok(skel)
 }

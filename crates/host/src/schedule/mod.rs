@@ -4,12 +4,10 @@
 //! unloaded. It lives as long as [`Scheduler`] does: when the daemon dies, however it dies, the kernel takes its tasks
 //! back, since nothing but the daemon's file descriptor holds the scheduler.
 
-pub(crate) mod account;
 mod classes;
 pub(crate) mod error;
 mod fallback;
 mod guard;
-mod interface;
 mod load;
 mod loader;
 pub(crate) mod mode;
@@ -22,24 +20,26 @@ use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 
+use bytemuck::bytes_of;
 use entrain_bpf::Features;
 use libbpf_rs::skel::Skel;
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject};
 
 pub use error::{Ended, ScheduleError};
-pub use interface::Stats;
 pub(crate) use load::measure;
 pub use options::{Options, Perf};
 pub use topology::Topology;
 pub use tunables::NAMES as TUNABLES;
 
 use crate::complexity::{self, Complexity};
+pub use crate::counters::ScheduleStatus;
+use crate::counters::{Account, add};
 use crate::figures::LevelStatus;
+use crate::interface::from_bytes;
 use crate::pidfd;
 use crate::skeleton::sched;
-use account::Account;
+use crate::skeleton::sched::types::{sched_class, sched_public, sched_stats};
 use error::kernel;
-use interface::Public;
 
 /// The loaded scheduler. Dropping it gives all tasks back to the kernel's own.
 pub struct Scheduler {
@@ -48,7 +48,7 @@ pub struct Scheduler {
     links: Vec<Link>,
     skel: sched::SchedSkel<'static>,
     /// What the map of classes holds, by the VMM's process.
-    classes: BTreeMap<i32, classes::SchedClass>,
+    classes: BTreeMap<i32, sched_class>,
     /// How many CPUs are asked for performance: all or none.
     levels: u32,
 }
@@ -98,17 +98,17 @@ impl Scheduler {
     /// Tells what the classes of the VMs that run say to it, by the VMM's process. Only changes are written; vCPUs go by
     /// them from their next decision on.
     pub(crate) fn set_classes(&mut self, vms: &[(i32, crate::classes::Schedule)]) -> Result<(), ScheduleError> {
-        let now: BTreeMap<i32, classes::SchedClass> = vms
+        let now: BTreeMap<i32, sched_class> = vms
             .iter()
             .filter(|(_, said)| *said != Default::default())
-            .map(|(pid, said)| (*pid, (*said).into()))
+            .map(|(pid, said)| (*pid, classes::told(*said)))
             .collect();
         let changes = classes::changes(&self.classes, &now);
         for (pid, class) in &changes {
             let key = pid.to_ne_bytes();
             let map = &self.skel.maps.sched_classes;
             let done = match class {
-                Some(class) => map.update(&key, &class.bytes(), MapFlags::ANY),
+                Some(class) => map.update(&key, bytes_of(class), MapFlags::ANY),
                 None => map.delete(&key),
             };
             done.map_err(kernel("telling it the classes of VMs"))?;
@@ -135,22 +135,21 @@ impl Scheduler {
     }
 
     /// The whole host's counters since the start.
-    pub fn total(&self) -> Stats {
-        let mut sum = Stats::default();
+    pub fn total(&self) -> ScheduleStatus {
+        let mut sum = sched_stats::default();
         let per_cpu = self.skel.maps.sched_total.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
-        for value in per_cpu.ok().flatten().unwrap_or_default() {
-            if let Some(stats) = Stats::from_bytes(&value) {
-                sum.add(&stats);
-            }
+        for stats in per_cpu.ok().flatten().unwrap_or_default().iter().filter_map(|value| from_bytes(value)) {
+            add(&mut sum, &stats);
         }
-        sum
+        sum.into()
     }
 
     /// One vCPU's account, by its thread; `None` when that has ended.
     pub(crate) fn account(&self, tid: i32) -> Option<Account> {
         let pidfd = pidfd::of_thread(tid).ok()?;
         let value = self.skel.maps.sched_tasks.lookup(&pidfd.as_raw_fd().to_ne_bytes(), MapFlags::ANY).ok()??;
-        let public = Public::from_bytes(&value)?;
+        // The first field of struct task_ctx.
+        let public: sched_public = from_bytes(&value)?;
         let queues = self.skel.maps.bss_data.as_deref().map(|bss| &bss.queues);
         let queue = queues.and_then(|queues| queues.get(usize::try_from(public.queue).ok()?.checked_sub(1)?));
         // Clocks go round: their difference as a signed number is right within 292 years.

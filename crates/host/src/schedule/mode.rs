@@ -89,7 +89,7 @@ impl Schedule {
         {
             info!(
                 "{} switches, {} preemptions ({} in what may be a critical section), {} extensions, {} yields followed",
-                total.switches, total.preemptions, total.preemptions_held, total.extended, total.yields[0],
+                total.switches, total.preemptions, total.preemptions_held, total.extensions, total.yields_honoured,
             );
         }
     }
@@ -117,7 +117,7 @@ impl Mode for Schedule {
         let Some(scheduler) = &self.scheduler else { return figures };
         let vcpus = fleet.vms.values().flat_map(|vm| vm.vcpus.values());
         Figures {
-            schedule: Some(scheduler.total().into()),
+            schedule: Some(scheduler.total()),
             accounts: vcpus.filter_map(|vcpu| Some((vcpu.tid, scheduler.account(vcpu.tid)?))).collect(),
             programs: program_info::programs(scheduler.object()),
             levels: scheduler.levels(),

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use bytemuck::bytes_of;
 use libbpf_rs::{MapCore, MapFlags};
 use tracing::info;
 
@@ -10,7 +11,8 @@ use super::options::{Options, Perf};
 use super::topology::Topology;
 use crate::cpus;
 use crate::figures::LevelStatus;
-use crate::skeleton::sched::types;
+use crate::interface::from_bytes;
+use crate::skeleton::sched::types::{rodata, sched_perf_cpu};
 
 /// `SCX_OPS_ENQ_LAST`.
 pub(super) const OPS_ENQ_LAST: u64 = 1 << 1;
@@ -58,7 +60,7 @@ impl Plan {
     }
 
     /// Before the programs are loaded.
-    pub(super) fn describe(&self, data: &mut types::rodata) {
+    pub(super) fn describe(&self, data: &mut rodata) {
         data.use_perf = self.ask;
         data.use_capacity = self.place;
         data.perf_listener = self.listener;
@@ -67,10 +69,8 @@ impl Plan {
     /// After it.
     pub(super) fn write(&self, map: &impl MapCore) -> Result<(), libbpf_rs::Error> {
         for (cpu, capacity) in self.capacities.iter().enumerate() {
-            let mut value = vec![0; size_of::<types::sched_perf_cpu>()];
-            let at = std::mem::offset_of!(types::sched_perf_cpu, capacity);
-            value[at..at + 4].copy_from_slice(&capacity.to_ne_bytes());
-            map.update(&(cpu as u32).to_ne_bytes(), &value, MapFlags::ANY)?;
+            let entry = sched_perf_cpu { capacity: *capacity, ..sched_perf_cpu::default() };
+            map.update(&(cpu as u32).to_ne_bytes(), bytes_of(&entry), MapFlags::ANY)?;
         }
         Ok(())
     }
@@ -85,12 +85,7 @@ fn schedutil(sys: &Path) -> bool {
 
 /// What one CPU is asked to run at.
 pub(super) fn level(map: &impl MapCore, cpu: u32) -> Option<LevelStatus> {
-    let value = map.lookup(&cpu.to_ne_bytes(), MapFlags::ANY).ok()??;
-    if value.len() < size_of::<types::sched_perf_cpu>() {
-        return None;
-    }
-    // SAFETY: long enough, read unaligned, and plain numbers of which every value is valid.
-    let entry = unsafe { value.as_ptr().cast::<types::sched_perf_cpu>().read_unaligned() };
+    let entry: sched_perf_cpu = from_bytes(&map.lookup(&cpu.to_ne_bytes(), MapFlags::ANY).ok()??)?;
     Some(LevelStatus {
         util: (entry.own.load >> 10).min(1024) as u32,
         claim: entry.claim,

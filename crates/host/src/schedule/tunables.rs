@@ -1,4 +1,4 @@
-//! The scheduler's tunables by name. Defaults and trade-offs stand in `bpf/sched_state.h`, beside their use.
+//! The scheduler's tunables by name. Defaults and trade-offs stand in `bpf/sched/tunables.bpf.h`, beside their use.
 
 use super::error::ScheduleError;
 use crate::skeleton::sched::types;
@@ -56,8 +56,6 @@ tunables! {
     answer_ns: u64,
     lend_ns: u64,
     migrate_ns: u64,
-    corun_skew_ns: u64,
-    corun_memory_ns: u64,
     use_yield: bool,
     use_extend: bool,
     use_front: bool,

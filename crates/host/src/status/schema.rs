@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::channel::Channel;
-use crate::figures::{FallbackStatus, LevelStatus, ProgramStatus, ScheduleStatus};
+use crate::counters::ScheduleStatus;
+use crate::figures::{FallbackStatus, LevelStatus, ProgramStatus};
 
 /// Raised when a field changes its meaning or goes away; new fields do not raise it.
 pub const SCHEMA: u32 = 1;

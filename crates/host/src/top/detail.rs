@@ -10,7 +10,7 @@ use ratatui::widgets::{Paragraph, Sparkline};
 
 use super::history::History;
 use super::rows::Row;
-use crate::figures::ScheduleStatus;
+use crate::counters::ScheduleStatus;
 use crate::status::{Status, VcpuStatus, VmStatus, WaitCause};
 
 /// Who had the pCPU that the vCPU waited for, over one interval.

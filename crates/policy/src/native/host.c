@@ -4,13 +4,7 @@
 #include "slice.h"
 #include "extend.h"
 #include "yield.h"
-#include "corun.h"
 #include "place.h"
-
-uint64_t entrain_n_charge(uint64_t ran, uint64_t weight)
-{
-	return entrain_charge(ran, weight);
-}
 
 uint64_t entrain_n_move_vtime(uint64_t vtime, uint64_t from, uint64_t to, uint64_t apart)
 {
@@ -71,11 +65,6 @@ int entrain_n_yield(const struct entrain_yield_in *in, const struct entrain_yiel
 int entrain_n_lend(uint32_t level, uint32_t others_wait)
 {
 	return entrain_lend(level, others_wait);
-}
-
-int entrain_n_corun(const struct entrain_corun_in *in, uint64_t skew)
-{
-	return entrain_corun(in, skew);
 }
 
 uint64_t entrain_n_queue_vtime(uint64_t queue, uint64_t running, int waits, uint64_t first)

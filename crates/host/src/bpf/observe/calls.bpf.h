@@ -161,7 +161,7 @@ static __always_inline void vcpu__tick(__u32 index, struct entrain_tick_args *ar
 
 	if (!vcpu || !thread || !vcpu->used)
 		return;
-	hint__refresh(opt__some(index));
+	hint__refresh(slot__of(index));
 	task = thread->task;
 	pairing = task ? pairing__of(task) : NULL;
 	page = pairing ? pairing->page : NULL;

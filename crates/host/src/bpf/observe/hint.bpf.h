@@ -8,7 +8,7 @@
 #define MAX_RT_PRIO 100
 
 /*
- * Whether a vCPU that wakes gets the CPU at once from a task; `slot` is an opt of its index as a vCPU. Under our
+ * Whether a vCPU that wakes gets the CPU at once from a task; `slot` names it if it is a vCPU. Under our
  * scheduler tasks of the host that compute without a pause do not keep a vCPU waiting, which had slept (place.h).
  */
 static __always_inline bool task__gives_way(const struct task_struct *task, __u32 slot)
@@ -39,16 +39,16 @@ static __always_inline __u32 vcpu__would_run(const struct entrain_vcpu *vcpu)
 	return dom && READ_ONCE(dom->open) > 0;
 }
 
-/* Brings the hint of one halted vCPU up to date; `slot` is an opt of its index. Stale slots change nothing. */
+/* Brings the hint of one halted vCPU up to date; `slot` names it. Stale slots change nothing. */
 static __always_inline bool hint__refresh(__u32 slot)
 {
 	struct entrain_vcpu *vcpu;
 	struct entrain_thread *thread;
 	struct entrain_pairing *pairing;
 	struct task_struct *task;
-	__u32 index = opt__number(slot), instant;
+	__u32 index = slot__index(slot), instant;
 
-	if (slot == OPT_NONE)
+	if (!slot)
 		return false;
 	vcpu = vcpu__by_index(index);
 	if (!vcpu || !vcpu->used || READ_ONCE(vcpu->state) != ENTRAIN_VCPU_HALTED)
@@ -103,12 +103,12 @@ static __always_inline void hint__remember(struct entrain_pcpu *pcpu, const stru
 	struct entrain_domain *dom;
 
 	if (vcpu->wired) {
-		pcpu->slots[index % ENTRAIN_PCPU_SLOTS] = opt__some(index);
+		pcpu->slots[index % ENTRAIN_PCPU_SLOTS] = slot__of(index);
 		return;
 	}
 	dom = bpf_map_lookup_elem(&domains, &id);
 	if (dom)
-		dom->slots[index % ENTRAIN_DOMAIN_SLOTS] = opt__some(index);
+		dom->slots[index % ENTRAIN_DOMAIN_SLOTS] = slot__of(index);
 }
 
 #endif /* ENTRAIN_OBSERVE_HINT_BPF_H */

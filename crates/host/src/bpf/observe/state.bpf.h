@@ -3,7 +3,6 @@
 #ifndef ENTRAIN_OBSERVE_STATE_BPF_H
 #define ENTRAIN_OBSERVE_STATE_BPF_H
 
-#include "opt.h"
 #include "../channel.bpf.h"
 
 /* More features, set by the daemon before loading: the scheduler's, the self-test's. */
@@ -35,6 +34,18 @@ struct entrain_event entrain_event_layout;
 
 /* Events that found no room, for the metrics. */
 __u64 dropped_events = 0;
+
+/* A word that names a vCPU by its index in `vcpus`, or none: 0, as zeroed memory has it. */
+static __always_inline __u32 slot__of(__u32 index)
+{
+	return index + 1;
+}
+
+/* The index; only of a slot that names a vCPU. */
+static __always_inline __u32 slot__index(__u32 slot)
+{
+	return slot - 1;
+}
 
 static __always_inline void event__report(__u32 kind, int tid, int tgid, __u64 arg)
 {

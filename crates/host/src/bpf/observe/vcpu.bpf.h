@@ -100,12 +100,12 @@ static __always_inline void vcpu__switch_out(struct entrain_vcpu *vcpu, __u32 in
 	vcpu__publish(vcpu, task, 0);
 }
 
-/* Opt: the index of the vCPU that a thread runs; none for all other threads. */
+/* The vCPU that a thread runs, as a slot; 0 for all other threads. */
 static __always_inline __u32 vcpu__slot(struct task_struct *task)
 {
 	struct entrain_ref *ref = bpf_task_storage_get(&vcpu_refs, task, 0, 0);
 
-	return ref ? opt__some(ref->index) : OPT_NONE;
+	return ref ? slot__of(ref->index) : 0;
 }
 
 #endif /* ENTRAIN_OBSERVE_VCPU_BPF_H */

@@ -16,7 +16,8 @@ struct {
 /* Raised by the daemon after each change of sched_classes. */
 __u32 class_epoch;
 
-/* A vCPU's class. Once per change it is copied into the task, so that the rule costs one comparison where it is used. */
+/* A vCPU's class. Once per change it is copied into the task, so that the rule costs one comparison where it is used.
+ */
 static __always_inline struct sched_class *task__class(struct task_ctx *t)
 {
 	__u32 epoch = READ_ONCE(class_epoch) + 1;

@@ -61,7 +61,7 @@ struct sched_public {
 	__u64 vtime;
 	__u32 vcpu; /* 1: a vCPU thread */
 	__s32 tgid;
-	__u32 queue; /* the queue (of an LLC) that it runs from or waits in, as opt.h has it; none = it sleeps */
+	__u32 queue; /* 1 + the queue (of an LLC) that it runs from or waits in; 0 = it sleeps */
 	__u32 pad;
 	struct sched_stats stats;
 };

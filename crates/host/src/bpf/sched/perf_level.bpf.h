@@ -68,8 +68,8 @@ static __always_inline __u32 perf__limit(struct task_struct *p, struct task_ctx 
 	struct task_struct___uclamp *u = (void *)p;
 
 	if (bpf_core_field_exists(u->uclamp) && BPF_CORE_READ_BITFIELD_PROBED(u, uclamp[1].active))
-		t->perf.limit = opt__some(BPF_CORE_READ_BITFIELD_PROBED(u, uclamp[1].value));
-	return t->perf.limit == OPT_NONE ? ENTRAIN_CAPACITY_SCALE : opt__number(t->perf.limit);
+		t->perf.limit = 1 + BPF_CORE_READ_BITFIELD_PROBED(u, uclamp[1].value);
+	return t->perf.limit ? t->perf.limit - 1 : ENTRAIN_CAPACITY_SCALE;
 }
 
 /*
@@ -164,12 +164,12 @@ static __always_inline void perf__running(struct task_struct *p, struct task_ctx
 	perf__charge(t, c, scale, now);
 	if (READ_ONCE(c->removed))
 		removed = __sync_lock_test_and_set(&c->removed, 0);
-	if (t->perf.home != opt__some(cpu)) {
+	if (t->perf.home != cpu_or_none__of(cpu)) {
 		came = t->perf.util.load;
-		old = t->perf.home == OPT_NONE ? NULL : perf__cpu(opt__number(t->perf.home));
+		old = cpu_or_none__is_none(t->perf.home) ? NULL : perf__cpu(cpu_or_none__cpu(t->perf.home));
 		if (old)
 			__sync_fetch_and_add(&old->removed, came);
-		t->perf.home = opt__some(cpu);
+		t->perf.home = cpu_or_none__of(cpu);
 	}
 	if (came || removed)
 		entrain_util_move(&c->own, came, removed);

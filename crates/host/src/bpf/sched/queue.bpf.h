@@ -55,7 +55,7 @@ static __always_inline void task__wait_begin(struct task_ctx *t, struct cpu_ctx 
 
 	t->cpu = cpu;
 	t->queued = 1;
-	t->pub.queue = opt__some(c->llc & 63);
+	t->pub.queue = 1 + (c->llc & 63);
 	__sync_fetch_and_add(&c->waiting, 1);
 	__sync_fetch_and_add(&llc__queue(c->llc)->waiting, 1);
 	target = t->pub.vcpu ? task__class(t)->latency : SCHED_CLASS_DEFAULT;

@@ -4,7 +4,7 @@
 #define ENTRAIN_SCHED_STATE_BPF_H
 
 #include "scx.h"
-#include "opt.h"
+#include "cpu_or_none.h"
 #include "cgroup_share.h"
 #include "fair.h"
 #include "slice.h"
@@ -47,9 +47,9 @@ struct task_perf {
 	__u64 since;  /* on a CPU and not charged since; 0 = is not on one */
 	__u64 moved;  /* for capacity, last */
 	__u32 est;    /* what it used when it last ran, 0..1024 */
-	__u32 home;   /* opt: the CPU whose sum it is part of */
-	__u32 target; /* opt: the CPU that it leaves for */
-	__u32 limit;  /* opt: its uclamp.max when it was queued last; none = not known */
+	__u32 home;   /* cpu_or_none: whose sum it is part of */
+	__u32 target; /* cpu_or_none: what it leaves for */
+	__u32 limit;  /* 1 + its uclamp.max when it was queued last; 0 = not known */
 };
 
 struct task_ctx {
@@ -76,7 +76,7 @@ struct task_ctx {
 	__u32 told;	      /* 1: its page says that its slice is extended */
 	__u32 fresh;	      /* 1: has not been in a queue yet */
 	__u32 hurries;	      /* 1: waits, and its class has a target for that */
-	__u32 measured;	      /* opt: the CPU whose clock its own is measured by */
+	__u32 measured;	      /* cpu_or_none: whose clock its own is measured by */
 	__u64 together;	      /* its VM's time together when it was charged last */
 	struct task_perf perf;
 };
@@ -224,6 +224,19 @@ static __always_inline void task__count(struct task_ctx *t, enum sched_counter c
 	if (sum)
 		sum->of[counter] += n;
 }
+
+/* The counters of a decision's verdicts stand in the order of the verdicts. */
+#define SCHED_REFUSED_AT(name) (SCHED_REFUSED_##name - SCHED_REFUSED_NOT_CRITICAL + ENTRAIN_EXTEND_NOT_CRITICAL)
+_Static_assert(SCHED_REFUSED_AT(EVENT_SPENT) == ENTRAIN_EXTEND_EVENT_SPENT, "order");
+_Static_assert(SCHED_REFUSED_AT(BUDGET_SPENT) == ENTRAIN_EXTEND_BUDGET_SPENT, "order");
+#define SCHED_YIELDS_AT(name) (SCHED_YIELDS_##name - SCHED_YIELDS_HONOURED)
+_Static_assert(SCHED_YIELDS_AT(HONOURED) == ENTRAIN_YIELD_HONOURED, "order");
+_Static_assert(SCHED_YIELDS_AT(NOT_WAITING) == ENTRAIN_YIELD_NOT_WAITING, "order");
+_Static_assert(SCHED_YIELDS_AT(HOLDS_NOTHING) == ENTRAIN_YIELD_HOLDS_NOTHING, "order");
+_Static_assert(SCHED_YIELDS_AT(JUST_BOOSTED) == ENTRAIN_YIELD_JUST_BOOSTED, "order");
+_Static_assert(SCHED_YIELDS_AT(FOREIGN) == ENTRAIN_YIELD_FOREIGN, "order");
+_Static_assert(SCHED_YIELDS_AT(UNFAIR) == ENTRAIN_YIELD_UNFAIR, "order");
+_Static_assert(SCHED_YIELDS_AT(NOT_ALLOWED) == ENTRAIN_YIELD_NOT_ALLOWED, "order");
 
 /* Counts one of the `nr` counters from `first` on: a decision's verdict, by its number. */
 static __always_inline void task__count_verdict(struct task_ctx *t, enum sched_counter first, __u32 verdict, __u32 nr)

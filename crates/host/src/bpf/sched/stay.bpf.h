@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* A task's stay on a CPU: what is booked when it begins and when it ends. */
+#ifndef ENTRAIN_SCHED_STAY_BPF_H
+#define ENTRAIN_SCHED_STAY_BPF_H
+
+#include "turn.bpf.h"
+#include "perf_level.bpf.h"
+#include "perf_idle.bpf.h"
+
+/* What the task is charged by; worked out anew only now and then, as that takes a walk up the cgroups. */
+static __always_inline void task__renew_share(struct task_struct *p, struct task_ctx *t, __u64 now)
+{
+	if (t->share_at && entrain_sub(now, t->share_at) <= CGROUP_STALE_NS)
+		return;
+	t->share = task_share(p, now);
+	t->share_at = now;
+}
+
+/* ops.running. */
+static __always_inline void stay__begin(struct task_struct *p)
+{
+	__s32 cpu = scx_bpf_task_cpu(p);
+	struct task_ctx *t = task__ctx(p);
+	struct cpu_ctx *c = cpu__ctx(cpu);
+	__u64 now = scx_bpf_now(), first = 0;
+	bool waits;
+
+	if (!t || !c)
+		return;
+	task__wait_end(t);
+	if (t->waiting)
+		task__count(t, SCHED_READY_NS, entrain_sub(now, t->waiting));
+	t->waiting = 0;
+	t->started = now;
+	t->boosted = 0;
+	t->leaving = LEAVING_NOT;
+	t->front = t->front == FRONT_NEXT ? FRONT_HAD : FRONT_NOT;
+	task__renew_share(p, t, now);
+	task__count(t, SCHED_SWITCHES, 1);
+
+	t->pub.queue = 1 + (c->llc & 63);
+	task__measure_by(t, c, cpu);
+	waits = cpu__first_vtime(c, cpu, &first);
+	cpu__clocks_move(c, t, waits, first);
+	c->vtime = t->pub.vtime;
+	c->share = t->share;
+	c->granted = 0;
+	c->refused = 0;
+	c->stay = STAY_FULL;
+	c->tgid = t->pub.vcpu ? t->pub.tgid : 0;
+	c->started = now;
+	c->came = now;
+	if (t->stay)
+		cpu__short_stay(c, t->stay, cpu, now);
+	t->stay = STAY_FULL;
+	if (!t->heir)
+		c->turn = now;
+	t->heir = 0;
+	cpu__slice_begins(c, cpu);
+	together__begin(t, now);
+	perf__running(p, t, cpu, now);
+}
+
+/* A vCPU is taken off its CPU while it is runnable: whether it was interrupted where siblings will miss it. */
+static __always_inline void task__interrupted(struct task_struct *p, struct task_ctx *t)
+{
+	enum front front = FRONT_NOT;
+
+	t->level = task__sampled(p, t->kvm_vcpu);
+	/* One that yielded was not interrupted, whatever it spins in. */
+	if (t->leaving != LEAVING_YIELDED) {
+		task__count(t, SCHED_PREEMPTIONS, 1);
+		if (entrain_critical_holds(t->level)) {
+			task__count(t, SCHED_PREEMPTIONS_HELD, 1);
+			if (use_front && t->front == FRONT_NOT)
+				front = FRONT_NEXT;
+		}
+	}
+	t->front = front;
+}
+
+/* ops.stopping. */
+static __always_inline void stay__end(struct task_struct *p, bool runnable)
+{
+	__s32 cpu = scx_bpf_task_cpu(p);
+	struct task_ctx *t = task__ctx(p);
+	struct cpu_ctx *c = cpu__ctx(cpu);
+	__u64 now = scx_bpf_now();
+
+	if (!t || !c || !t->started)
+		return;
+	task__charge(t, now);
+	t->started = 0;
+	t->told = 0;
+	perf__stopping(t, cpu, runnable, now);
+	together__end(t, now);
+	/* A higher class took the CPU: the kernel would go on with what is left of the slice, and nobody would look. */
+	if (runnable && c->granted)
+		scx_bpf_task_set_slice(p, 0);
+	cpu__grant_over(c, t, now);
+	c->started = 0;
+	c->tgid = 0;
+
+	if (runnable || !t->pub.vcpu)
+		task__meet_vcpu(p, t);
+	if (!runnable) {
+		t->level = ENTRAIN_CRITICAL_UNKNOWN;
+		t->front = FRONT_NOT;
+		return;
+	}
+	t->waiting = now;
+	if (t->pub.vcpu)
+		task__interrupted(p, t);
+}
+
+#endif /* ENTRAIN_SCHED_STAY_BPF_H */

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What can be set before the scheduler is loaded: tunables, and what the loader knows of the host. */
+#ifndef ENTRAIN_SCHED_TUNABLES_BPF_H
+#define ENTRAIN_SCHED_TUNABLES_BPF_H
+
+#include "kernel.h"
+#include "policy.h"
+
+/*
+ * Tunables. The defaults need no tuning; each line says what is paid for what. Set by the loader before load.
+ * Slices end at the timer tick (1/HZ), so times below one tick act through the re-check timer alone.
+ */
+
+/* In which everyone who waits should have run: longer gives throughput, shorter gives latency under full load. */
+const volatile __u64 period_ns = 24 * ENTRAIN_MSEC;
+/* Shortest slice: what a switch of vCPUs (caches, VM entry) may cost must stay small beside it. */
+const volatile __u64 slice_min_ns = 3 * ENTRAIN_MSEC;
+/* Longest slice: the wait of a task that comes when all CPUs are taken and nobody's clock is behind. */
+const volatile __u64 slice_max_ns = 20 * ENTRAIN_MSEC;
+/* The same while a vCPU waits whose class has a target for its wait: what a switch costs counts less there. */
+const volatile __u64 slice_hurry_ns = 1 * ENTRAIN_MSEC;
+/* Credit of sleepers: more lets a task that sleeps much preempt more often; less delays it. */
+const volatile __u64 credit_ns = 6 * ENTRAIN_MSEC;
+/* How far ahead of the queue a clock may be when its task wakes; bounds the wait after a change of queue or weight. */
+const volatile __u64 debt_ns = 100 * ENTRAIN_MSEC;
+/* Wake-up preemption: virtual time that a victim must be ahead, and how long it has stayed at least. */
+const volatile __u64 granularity_ns = 1 * ENTRAIN_MSEC;
+const volatile __u64 min_run_ns = 200 * ENTRAIN_USEC;
+/*
+ * The same where one vCPU wakes and another would have to go: most of them halt again within this time, and taking the
+ * CPU from one costs an exit, two switches and the rest of its work. EEVDF protects what runs for a slice of 2.8 ms.
+ */
+const volatile __u64 min_run_vcpu_ns = 4 * ENTRAIN_MSEC;
+/* Critical sections: look again after, at most per event, bucket, refill per million (extend.h). */
+const volatile __u64 extend_step_ns = 100 * ENTRAIN_USEC;
+const volatile __u64 extend_event_ns = 1 * ENTRAIN_MSEC;
+const volatile __u64 extend_burst_ns = 10 * ENTRAIN_MSEC;
+const volatile __u64 extend_rate_ppm = 50000;
+/* Directed yields: a boost is pending for so long, and the target's clock may be so far ahead. */
+const volatile __u64 yield_again_ns = 1 * ENTRAIN_MSEC;
+const volatile __u64 yield_ahead_ns = 16 * ENTRAIN_MSEC;
+/* A vCPU that was put to the front to take an interrupt has so long for it; 0 = they are not put to the front. */
+const volatile __u64 answer_ns = 300 * ENTRAIN_USEC;
+/*
+ * A vCPU that was put to the front since it holds something is looked at after so long, and leaves when it holds
+ * nothing any more: sooner costs exits, later lets it queue for the lock again, behind siblings that are not on a CPU.
+ * 0 = it has the rest of the turn.
+ */
+const volatile __u64 lend_ns = 150 * ENTRAIN_USEC;
+/*
+ * Virtual time that a task of another CPU must be behind to be taken from its queue: less is fairer from moment to
+ * moment, more keeps vCPUs where their caches, TLB and timers are.
+ */
+const volatile __u64 migrate_ns = 6 * ENTRAIN_MSEC;
+/* Mechanisms that can be switched off, for measurement. */
+const volatile bool use_yield = true;
+const volatile bool use_extend = true;
+const volatile bool use_front = true;
+const volatile bool use_wake_preempt = true;
+const volatile bool use_follow = true;
+
+/* Set by the loader from the host's topology. */
+const volatile __u32 nr_cpus = 1;
+const volatile __u32 nr_llcs = 1;
+
+#endif /* ENTRAIN_SCHED_TUNABLES_BPF_H */

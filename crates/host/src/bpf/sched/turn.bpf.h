@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Turns: what a task that runs is charged, how far the clocks come with it, and how it goes on with a new turn. */
+#ifndef ENTRAIN_SCHED_TURN_BPF_H
+#define ENTRAIN_SCHED_TURN_BPF_H
+
+#include "class.bpf.h"
+#include "guest.bpf.h"
+#include "queue.bpf.h"
+#include "preempt.bpf.h"
+#include "together.bpf.h"
+
+/* From here on the task's clock is measured by that of this CPU. */
+static __always_inline void task__measure_by(struct task_ctx *t, const struct cpu_ctx *c, __u32 cpu)
+{
+	__u32 here = cpu_or_none__of(cpu);
+	struct cpu_ctx *from = NULL;
+
+	if (!cpu_or_none__is_none(t->measured) && t->measured != here)
+		from = cpu__ctx(cpu_or_none__cpu(t->measured));
+	if (from)
+		t->pub.vtime = entrain_move_vtime(t->pub.vtime, cpu__clock(from), cpu__clock(c), debt_ns);
+	t->measured = here;
+}
+
+/*
+ * A task that slept is runnable. A sleeper's past is bounded; what a task that never slept is owed or owes stays, or a
+ * VM that yields much loses it.
+ */
+static __always_inline void task__woke(struct task_ctx *t, const struct cpu_ctx *c, __u64 credit)
+{
+	t->pub.vtime = entrain_wake_vtime(t->pub.vtime, cpu__clock(c), credit, debt_ns);
+}
+
+/* An extension or a short stay ends; what was not used of an extension goes back. */
+static __always_inline void cpu__grant_over(struct cpu_ctx *c, struct task_ctx *t, __u64 now)
+{
+	if (c->granted && c->stay == STAY_FULL) {
+		struct entrain_extend_limits limits = task__extend_limits(t);
+
+		entrain_extend_return(&t->extend, &limits, entrain_sub(c->granted, now));
+	}
+	c->granted = 0;
+	c->stay = STAY_FULL;
+	c->refused = 0;
+}
+
+/* Charges the task that runs for its time since it was charged last. */
+static __always_inline void task__charge(struct task_ctx *t, __u64 now)
+{
+	t->pub.vtime += entrain_charge_share(entrain_sub(now, t->started), t->share);
+}
+
+/* The clocks come as far as the task that runs, or as the `first` of those that wait. */
+static __always_inline void cpu__clocks_move(struct cpu_ctx *c, struct task_ctx *t, bool waits, __u64 first)
+{
+	struct queue_ctx *q = llc__queue(c->llc);
+
+	if (!waits)
+		t->pub.vtime = entrain_alone_vtime(t->pub.vtime, q->vtime, debt_ns);
+	q->vtime = entrain_queue_vtime(q->vtime, t->pub.vtime, waits, first);
+	c->clock = entrain_queue_vtime(c->clock, t->pub.vtime, waits, first);
+}
+
+/*
+ * The one that ran goes on, by its clock or for want of others: whatever it was let in for or should leave for is over.
+ * One that never leaves its CPU is charged here, and the queue's clock goes with it: whoever wakes is owed nothing for
+ * the time that it slept.
+ */
+static __always_inline void task__new_turn(struct task_struct *prev, struct task_ctx *t, struct cpu_ctx *c, __u32 cpu,
+					   __u64 now, bool waits, __u64 first)
+{
+	cpu__grant_over(c, t, now);
+	t->leaving = LEAVING_NOT;
+	task__stayed(prev);
+	if (t->started) {
+		task__charge(t, now);
+		together__again(t, now);
+		t->started = now;
+		c->started = now;
+		cpu__clocks_move(c, t, waits, first);
+		c->vtime = t->pub.vtime;
+	}
+	c->turn = now;
+	task__tell_extended(prev, t, false);
+	scx_bpf_task_set_slice(prev, task__slice(t, c));
+	cpu__slice_begins(c, cpu);
+}
+
+#endif /* ENTRAIN_SCHED_TURN_BPF_H */

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* A task that is runnable: the CPU that it is given, and whom it takes that from. */
+#ifndef ENTRAIN_SCHED_WAKE_BPF_H
+#define ENTRAIN_SCHED_WAKE_BPF_H
+
+#include "turn.bpf.h"
+#include "kick.bpf.h"
+#include "perf_place.bpf.h"
+
+/* ops.select_cpu. */
+static __always_inline __s32 task__select_cpu(struct task_struct *p, __s32 prev_cpu, __u64 wake_flags)
+{
+	bool idle = false;
+	__s32 cpu = use_capacity ? perf__select(p, prev_cpu, slice_max_ns) : -1;
+	struct task_ctx *t;
+	struct cpu_ctx *c;
+
+	if (cpu < 0) {
+		cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
+		if (!idle)
+			return use_follow ? task__kicker_cpu(p, cpu) : cpu;
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_max_ns, 0);
+	}
+	/* It does not come by ops.enqueue; with the clock of long ago it would keep the CPU for as long as it slept. */
+	t = task__ctx(p);
+	c = cpu__ctx(cpu);
+	if (t && c) {
+		task__measure_by(t, c, cpu);
+		task__woke(t, c, credit_ns);
+	}
+	return cpu;
+}
+
+/* The clock of a task that comes to a queue. Returns whether its guest calls the wake-up latency-critical. */
+static __always_inline bool task__arrive(struct task_struct *p, struct task_ctx *t, struct cpu_ctx *c, __s32 cpu,
+					 bool wakeup, __u64 now)
+{
+	__u64 clock = cpu__clock(c);
+	bool urgent = false;
+
+	task__measure_by(t, c, cpu);
+	if (wakeup) {
+		urgent = task__wakes_urgently(p, t, now);
+		if (urgent)
+			task__count(t, SCHED_URGENT, 1);
+		task__woke(t, c, task__credit(t, urgent));
+	} else if (t->fresh) {
+		t->pub.vtime = clock;
+	}
+	t->fresh = 0;
+	return urgent;
+}
+
+/*
+ * An idle CPU for a task that did not come through ops.select_cpu (bound to one CPU, or put back). Returns whether one
+ * was kicked.
+ */
+static __always_inline bool task__kick_idle(struct task_struct *p, __s32 cpu, bool bound, __u64 enq_flags)
+{
+	__s32 idle;
+
+	if (bound) {
+		idle = scx_bpf_test_and_clear_cpu_idle(cpu) ? cpu : -1;
+	} else {
+		if (enq_flags & SCX_ENQ(CPU_SELECTED))
+			return false;
+		idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	}
+	if (idle < 0)
+		return false;
+	scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
+	return true;
+}
+
+/* ops.enqueue. */
+static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags)
+{
+	struct task_ctx *t = task__ctx(p);
+	__u64 now = scx_bpf_now();
+	__s32 cpu = scx_bpf_task_cpu(p), victim = -1;
+	bool wakeup = enq_flags & SCX_ENQ(WAKEUP), urgent;
+	bool bound = task__is_bound(p);
+	struct cpu_ctx *c = cpu__ctx(cpu);
+	__u64 vtime, clock;
+
+	if (!t || !c) {
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_min_ns, enq_flags);
+		return;
+	}
+	task__wait_end(t);
+	clock = cpu__clock(c);
+	urgent = task__arrive(p, t, c, cpu, wakeup, now);
+	if (perf__enqueue(p, t, cpu, slice_max_ns, enq_flags))
+		return;
+	vtime = t->pub.vtime;
+	if (t->front == FRONT_NEXT) {
+		vtime = clock - 2 * credit_ns;
+		task__count(t, SCHED_FRONTED, 1);
+		task__boosted(p);
+	}
+	if (use_wake_preempt && wakeup) {
+		struct wanting w;
+
+		wanting__fill(&w, vtime, t->pub.vcpu, urgent);
+		victim = wanting__victim(&w, p, cpu, now);
+		if (victim >= 0 && victim != cpu) {
+			cpu = victim;
+			c = cpu__ctx(cpu);
+			if (!c)
+				return;
+		}
+	}
+	task__wait_begin(t, c, cpu);
+	scx_insert_vtime(p, DSQ_CPU(cpu), task__slice(t, c), vtime, enq_flags);
+	if (!task__kick_idle(p, cpu, bound, enq_flags) && victim >= 0)
+		scx_bpf_kick_cpu(victim, SCX_KICK_PREEMPT);
+}
+
+#endif /* ENTRAIN_SCHED_WAKE_BPF_H */
