@@ -114,6 +114,16 @@ pub enum Vcpu {
 }
 
 impl Vcpu {
+    /// By its number; [`Vcpu::Unknown`] for one from the future.
+    pub fn from_raw(number: u32) -> Self {
+        match number {
+            1 => Self::Running,
+            2 => Self::Halted,
+            3 => Self::Preempted,
+            _ => Self::Unknown,
+        }
+    }
+
     /// Its name in lower case, as in logs and JSON.
     pub fn name(self) -> &'static str {
         match self {
@@ -152,14 +162,8 @@ impl VcpuState {
 
     /// Takes a value apart.
     pub fn unpack(value: u64) -> Self {
-        let vcpu = match value & 0xf {
-            1 => Vcpu::Running,
-            2 => Vcpu::Halted,
-            3 => Vcpu::Preempted,
-            _ => Vcpu::Unknown,
-        };
         Self {
-            vcpu,
+            vcpu: Vcpu::from_raw((value & 0xf) as u32),
             in_cs: value & (1 << 5) != 0,
             extended: value & (1 << 6) != 0,
             pcpu: (value >> 8) as u16,

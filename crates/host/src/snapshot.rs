@@ -78,12 +78,7 @@ fn pcpu(cpu: u32, entry: &interface::Pcpu) -> PcpuStatus {
 }
 
 fn vcpu(id: u32, paired: bool, steal_ns: u64, entry: &interface::Vcpu, now_ns: u64) -> VcpuStatus {
-    let state = match entry.state {
-        1 => State::Running,
-        2 => State::Halted,
-        3 => State::Preempted,
-        _ => State::Unknown,
-    };
+    let state = State::from_raw(entry.state);
     let lasts = |which| if state == which { now_ns.saturating_sub(entry.since) } else { 0 };
     VcpuStatus {
         id,
