@@ -5,7 +5,6 @@ mod btf;
 mod error;
 mod features;
 mod log;
-mod mirror;
 mod shared;
 mod view;
 
@@ -13,6 +12,5 @@ pub use btf::BtfNames;
 pub use error::{Error, Step};
 pub use features::{Features, Lockdown};
 pub use log::quiet;
-pub use mirror::{Mirror, bytes_of, bytes_of_mut, difference, from_bytes};
 pub use shared::copy_of;
 pub use view::ArrayView;

@@ -70,12 +70,12 @@ __s32 SCX_OP(guest_init_task, struct task_struct *p, struct scx_init_task_args *
 
 __s32 SCX_OP_SLEEPABLE(guest_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args)
 {
-	return cgroup_enter(cgrp, args->weight);
+	return cgroup__enter(cgrp, args->weight);
 }
 
 void SCX_OP(guest_cgroup_set_weight, struct cgroup *cgrp, __u32 weight)
 {
-	cgroup_reweigh(cgrp, weight);
+	cgroup__reweigh(cgrp, weight);
 }
 
 __s32 SCX_OP_SLEEPABLE(guest_init)

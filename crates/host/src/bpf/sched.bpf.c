@@ -47,7 +47,7 @@ void SCX_OP(host_runnable, struct task_struct *p, __u64 enq_flags)
 
 	if (!t)
 		return;
-	cgroup_join(p, &t->member);
+	cgroup__join(p, &t->member);
 	t->waiting = scx_bpf_now();
 }
 
@@ -57,7 +57,7 @@ void SCX_OP(host_quiescent, struct task_struct *p, __u64 deq_flags)
 
 	if (!t)
 		return;
-	cgroup_leave(&t->member);
+	cgroup__leave(&t->member);
 	task__wait_end(t);
 	t->waiting = 0;
 	t->pub.queue = 0;
@@ -141,12 +141,12 @@ __s32 SCX_OP_SLEEPABLE(host_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_
 		scx_error("cpu.max is set on a cgroup: this scheduler does not enforce it, so it does not start");
 		return -EOPNOTSUPP;
 	}
-	return cgroup_enter(cgrp, args->weight);
+	return cgroup__enter(cgrp, args->weight);
 }
 
 void SCX_OP(host_cgroup_set_weight, struct cgroup *cgrp, __u32 weight)
 {
-	cgroup_reweigh(cgrp, weight);
+	cgroup__reweigh(cgrp, weight);
 }
 
 void SCX_OP(host_cgroup_set_bandwidth, struct cgroup *cgrp, __u64 period_us, __u64 quota_us, __u64 burst_us)

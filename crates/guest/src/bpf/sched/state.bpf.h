@@ -3,7 +3,7 @@
 #ifndef ENTRAIN_GUEST_SCHED_STATE_H
 #define ENTRAIN_GUEST_SCHED_STATE_H
 
-#include "cgroup_share.h"
+#include "cgroup_share.bpf.h"
 #include "cpu_or_none.h"
 #include "scx.h"
 #include "entrain.h"

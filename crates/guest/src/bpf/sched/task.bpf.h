@@ -14,8 +14,8 @@ static __always_inline void task__runnable(struct task_struct *p)
 	if (!t)
 		return;
 	__sync_fetch_and_add(&nr_runnable, 1);
-	cgroup_join(p, &t->member);
-	share = task_share(p, scx_bpf_now());
+	cgroup__join(p, &t->member);
+	share = task__share(p, scx_bpf_now());
 	t->share = share;
 	__sync_fetch_and_add(&total_share, share);
 }
@@ -23,7 +23,7 @@ static __always_inline void task__runnable(struct task_struct *p)
 /* Others of its group came and went: what a running task is charged by follows. */
 static __always_inline void task__refresh_share(struct task_struct *p, struct task_ctx *t, __u64 now)
 {
-	__u64 share = task_share(p, now);
+	__u64 share = task__share(p, now);
 
 	__sync_fetch_and_add(&total_share, (__s64)(share - t->share));
 	t->share = share;
@@ -72,7 +72,7 @@ static __always_inline void task__quiescent(struct task_struct *p)
 	__sync_fetch_and_add(&nr_runnable, -1);
 	__sync_fetch_and_add(&total_share, -(__s64)t->share);
 	task__wait_end(t);
-	cgroup_leave(&t->member);
+	cgroup__leave(&t->member);
 }
 
 #endif /* ENTRAIN_GUEST_SCHED_TASK_H */

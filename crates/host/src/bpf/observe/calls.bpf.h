@@ -11,7 +11,8 @@
 
 /* Host words that this program keeps current. */
 #define HOST_FEATURES                                                                                                  \
-	(ENTRAIN_F_VCPU_STATE | ENTRAIN_F_INSTANT | ENTRAIN_F_CAPACITY | ENTRAIN_F_ENTITLEMENT | extra_features)
+	(ENTRAIN_F_VCPU_STATE | ENTRAIN_F_INSTANT | ENTRAIN_F_CAPACITY | ENTRAIN_F_ENTITLEMENT | extra_features |      \
+	 READ_ONCE(mode_features))
 
 /* The kernel's own figure of the current performance level where the CPU can count it; 1024 elsewhere. */
 extern const unsigned long arch_freq_scale __ksym;

@@ -15,7 +15,7 @@ static __always_inline bool task__gives_way(const struct task_struct *task, __u3
 {
 	if (task->pid == 0)
 		return true;
-	return (extra_features & ENTRAIN_F_HOST_SCHED) && !slot && task->prio >= MAX_RT_PRIO;
+	return (READ_ONCE(mode_features) & ENTRAIN_F_HOST_SCHED) && !slot && task->prio >= MAX_RT_PRIO;
 }
 
 /*

@@ -5,8 +5,11 @@
 
 #include "../channel.bpf.h"
 
-/* More features, set by the daemon before loading: the scheduler's, the self-test's. */
+/* More features, set by the daemon before loading: the self-test's. */
 const volatile __u64 extra_features = 0;
+
+/* The scheduler's while it has the host's tasks, by the daemon: it may end, and come back. */
+__u64 mode_features = 0;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

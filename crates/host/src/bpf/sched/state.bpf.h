@@ -5,7 +5,7 @@
 
 #include "scx.h"
 #include "cpu_or_none.h"
-#include "cgroup_share.h"
+#include "cgroup_share.bpf.h"
 #include "fair.h"
 #include "slice.h"
 #include "extend.h"

@@ -12,7 +12,7 @@ static __always_inline void task__renew_share(struct task_struct *p, struct task
 {
 	if (t->share_at && entrain_sub(now, t->share_at) <= CGROUP_STALE_NS)
 		return;
-	t->share = task_share(p, now);
+	t->share = task__share(p, now);
 	t->share_at = now;
 }
 

@@ -5,8 +5,8 @@
  * its parent, weight against weight. Work per event is bounded by the depth of the tree. For the schedulers of host and
  * guest alike.
  */
-#ifndef ENTRAIN_CGROUP_SHARE_H
-#define ENTRAIN_CGROUP_SHARE_H
+#ifndef ENTRAIN_CGROUP_SHARE_BPF_H
+#define ENTRAIN_CGROUP_SHARE_BPF_H
 
 #include "scx.h"
 #include "fair.h"
@@ -39,7 +39,7 @@ struct {
 } sched_cgroups SEC(".maps");
 
 /* Adds to a group's sum and, when the group wakes up or falls asleep with it, the group's weight to its parent's. */
-static void cgroup_add(struct cgroup *cgrp, __s64 delta)
+static void cgroup__add(struct cgroup *cgrp, __s64 delta)
 {
 	int i, top = cgrp->level < CGROUP_DEPTH ? cgrp->level : CGROUP_DEPTH;
 
@@ -72,7 +72,7 @@ static void cgroup_add(struct cgroup *cgrp, __s64 delta)
 }
 
 /* A group's share of the machine. */
-static __u64 cgroup_share(struct cgroup *cgrp, struct cgroup_ctx *leaf, __u64 now)
+static __u64 cgroup__share(struct cgroup *cgrp, struct cgroup_ctx *leaf, __u64 now)
 {
 	__u64 share = 0, active = 0;
 	int i, top = cgrp->level < CGROUP_DEPTH ? cgrp->level : CGROUP_DEPTH;
@@ -103,7 +103,7 @@ static __u64 cgroup_share(struct cgroup *cgrp, struct cgroup_ctx *leaf, __u64 no
 }
 
 /* The group that counts the task: its own, or its ancestor at CGROUP_DEPTH. Must be released. */
-static struct cgroup *group_of(struct task_struct *p)
+static struct cgroup *task__group(struct task_struct *p)
 {
 	struct cgroup *cgrp = scx_bpf_task_cgroup(p), *at;
 
@@ -115,10 +115,10 @@ static struct cgroup *group_of(struct task_struct *p)
 }
 
 /* What a task is charged by, in 1/1024 of a weight. */
-static __u64 task_share(struct task_struct *p, __u64 now)
+static __u64 task__share(struct task_struct *p, __u64 now)
 {
 	__u64 weight = entrain_weight_clamp(p->scx.weight), group;
-	struct cgroup *cgrp = group_of(p);
+	struct cgroup *cgrp = task__group(p);
 	struct cgroup_ctx *ctx;
 	__u64 share = weight << ENTRAIN_SHARE_SHIFT;
 
@@ -126,7 +126,7 @@ static __u64 task_share(struct task_struct *p, __u64 now)
 		return share;
 	ctx = cgrp->level > 0 ? bpf_cgrp_storage_get(&sched_cgroups, cgrp, 0, 0) : NULL;
 	if (ctx) {
-		group = cgroup_share(cgrp, ctx, now);
+		group = cgroup__share(cgrp, ctx, now);
 		if (group)
 			share = entrain_share(group, weight, ctx->active > 0 ? ctx->active : 0);
 	}
@@ -135,25 +135,25 @@ static __u64 task_share(struct task_struct *p, __u64 now)
 }
 
 /* The task becomes runnable. */
-static void cgroup_join(struct task_struct *p, struct cgroup_member *t)
+static void cgroup__join(struct task_struct *p, struct cgroup_member *t)
 {
 	struct cgroup *cgrp;
 
 	if (t->active)
 		return;
-	cgrp = group_of(p);
+	cgrp = task__group(p);
 	if (!cgrp)
 		return;
 	if (cgrp->level > 0) {
 		t->active = entrain_weight_clamp(p->scx.weight);
 		t->cgroup = cgrp->kn->id;
-		cgroup_add(cgrp, t->active);
+		cgroup__add(cgrp, t->active);
 	}
 	bpf_cgroup_release(cgrp);
 }
 
 /* It is runnable no more. The group is the one that was joined: a task that moves has left it already. */
-static void cgroup_leave(struct cgroup_member *t)
+static void cgroup__leave(struct cgroup_member *t)
 {
 	struct cgroup *cgrp;
 
@@ -161,14 +161,14 @@ static void cgroup_leave(struct cgroup_member *t)
 		return;
 	cgrp = bpf_cgroup_from_id(t->cgroup);
 	if (cgrp) {
-		cgroup_add(cgrp, -(__s64)t->active);
+		cgroup__add(cgrp, -(__s64)t->active);
 		bpf_cgroup_release(cgrp);
 	}
 	t->active = 0;
 }
 
 /* ops.cgroup_init. Returns 0 or a negative error number. */
-static __s32 cgroup_enter(struct cgroup *cgrp, __u64 weight)
+static __s32 cgroup__enter(struct cgroup *cgrp, __u64 weight)
 {
 	struct cgroup_ctx *ctx = bpf_cgrp_storage_get(&sched_cgroups, cgrp, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 
@@ -181,7 +181,7 @@ static __s32 cgroup_enter(struct cgroup *cgrp, __u64 weight)
 }
 
 /* ops.cgroup_set_weight. A group that is awake is counted by its parent: with the new weight from now on. */
-static void cgroup_reweigh(struct cgroup *cgrp, __u64 weight)
+static void cgroup__reweigh(struct cgroup *cgrp, __u64 weight)
 {
 	struct cgroup_ctx *ctx = bpf_cgrp_storage_get(&sched_cgroups, cgrp, 0, 0), *up;
 	struct cgroup *parent;
@@ -205,4 +205,4 @@ static void cgroup_reweigh(struct cgroup *cgrp, __u64 weight)
 	bpf_cgroup_release(parent);
 }
 
-#endif /* ENTRAIN_CGROUP_SHARE_H */
+#endif /* ENTRAIN_CGROUP_SHARE_BPF_H */
