@@ -4,9 +4,10 @@ use std::{
     fs,
     io::{self, Read, Write},
     os::unix::net::UnixStream,
+    path::Path,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     thread::{self, JoinHandle},
     time::Duration,
@@ -15,6 +16,7 @@ use std::{
 use crossbeam_channel::Sender;
 
 use crate::{
+    cgroups::{self, Scope},
     frame::{Decoder, Frame, PIECE},
     message::Event,
     outbox::Outbox,
@@ -33,6 +35,8 @@ pub(crate) struct Guests {
     running: Arc<Mutex<HashMap<usize, Guest>>>,
     /// Second QEMUs, into which guests are migrated.
     targets: Arc<Mutex<HashMap<usize, Started>>>,
+    /// QEMUs started so far: two of one guest run at the same time while it is migrated.
+    started: Arc<AtomicU32>,
 }
 
 #[derive(Debug)]
@@ -51,30 +55,50 @@ struct Guest {
 struct Started {
     qemu: Arc<Qemu>,
     ports: Ports,
+    /// Its cgroups. They come after `qemu`: a cgroup can be removed once nothing is in it.
+    scope: Option<Scope>,
 }
 
 impl Started {
-    fn new(argv: &[String]) -> io::Result<Self> {
+    fn new(argv: &[String], scope: Option<&str>, number: u32) -> io::Result<Self> {
         let (name, args) = argv.split_first().ok_or_else(|| io::Error::other("no QEMU given"))?;
         let (qemu, ports) = Qemu::start(&Program { argv: vec![name.into()], ..Program::default() }, args.to_vec())?;
-        qemu::qmp(&ports.qmp, &[r#"{"execute":"qmp_capabilities"}"#.into()], START_LIMIT)?;
-        Ok(Self { qemu: Arc::new(qemu), ports })
+        let pid = qemu.pid().as_raw_nonzero().get();
+        let scope = scope.map(|name| Scope::new(Path::new(cgroups::ROOT), number, name, pid)).transpose()?;
+        let this = Self { qemu: Arc::new(qemu), ports, scope };
+        // What answers has its vCPUs' threads.
+        let commands = ["qmp_capabilities", "query-cpus-fast"].map(|name| format!(r#"{{"execute":"{name}"}}"#));
+        let vcpus = qemu::qmp(&this.ports.qmp, &commands, START_LIMIT)?;
+        this.scope.as_ref().map_or(Ok(()), |scope| scope.take_vcpus(&vcpus))?;
+        Ok(this)
     }
 }
 
 impl Guests {
     /// Starts a guest's QEMU.
-    pub(crate) fn start(&self, guest: usize, argv: &[String], huge_pages: u32, out: &Outbox) -> io::Result<()> {
+    pub(crate) fn start(
+        &self,
+        guest: usize,
+        argv: &[String],
+        huge_pages: u32,
+        scope: Option<&str>,
+        out: &Outbox,
+    ) -> io::Result<()> {
         if huge_pages > 0 {
             reserve(huge_pages)?;
         }
-        self.listen(guest, Started::new(argv)?, Decoder::default(), out)
+        self.listen(guest, self.begin(argv, scope)?, Decoder::default(), out)
+    }
+
+    fn begin(&self, argv: &[String], scope: Option<&str>) -> io::Result<Started> {
+        // libvirt counts its domains from 1, too.
+        Started::new(argv, scope, self.started.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
     /// Connects a guest with its QEMU; `decoder` has the beginning of the next frame.
     fn listen(&self, guest: usize, started: Started, mut decoder: Decoder, out: &Outbox) -> io::Result<()> {
         let party = u8::try_from(guest + 1).map_err(|_| io::Error::other("too many guests"))?;
-        let Started { qemu, ports } = started;
+        let Started { qemu, ports, scope } = started;
         let (port, frames) = crossbeam_channel::unbounded::<Vec<u8>>();
         let mut to_guest = ports.agent.try_clone()?;
         thread::spawn(move || frames.iter().all(|bytes| to_guest.write_all(&bytes).is_ok()));
@@ -102,6 +126,7 @@ impl Guests {
             }
             // The console ends with QEMU.
             qemu.wait(Duration::from_secs(10));
+            drop(scope);
             if moved.load(Ordering::Acquire) {
                 return;
             }
@@ -114,8 +139,14 @@ impl Guests {
 
     /// Starts a second QEMU for a guest and gives it commands. Nobody listens to its ports until the migration has ended:
     /// what the guest says meanwhile waits in them.
-    pub(crate) fn start_target(&self, guest: usize, argv: &[String], commands: &[String]) -> io::Result<()> {
-        let target = Started::new(argv)?;
+    pub(crate) fn start_target(
+        &self,
+        guest: usize,
+        argv: &[String],
+        commands: &[String],
+        scope: Option<&str>,
+    ) -> io::Result<()> {
+        let target = self.begin(argv, scope)?;
         qemu::qmp(&target.ports.qmp, commands, QMP_LIMIT)?;
         self.targets.lock().expect("no panic under it").insert(guest, target);
         Ok(())

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 /// Name of the virtio-serial port.
 pub const PORT: &str = "entrain.agent";
 /// Version of the messages below; lab and agent are built together, so it guards against a stale program only.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Interval of heartbeats, unless [`Request::Beat`] said another.
 pub const HEARTBEAT: std::time::Duration = std::time::Duration::from_secs(1);
 
@@ -75,6 +75,8 @@ pub enum Request {
         argv: Vec<String>,
         /// Huge pages (2 MiB) that must be free for it.
         huge_pages: u32,
+        /// Its name, where it gets the cgroups that libvirt would give it.
+        scope: Option<String>,
     },
     /// Kill a guest's QEMU (host machine only).
     StopGuest {
@@ -102,6 +104,8 @@ pub enum Request {
         argv: Vec<String>,
         /// JSON commands for it, one after the other.
         commands: Vec<String>,
+        /// As in [`Self::StartGuest`].
+        scope: Option<String>,
     },
     /// Keep one of a guest's two QEMUs and kill the other (host machine only).
     EndMigration {

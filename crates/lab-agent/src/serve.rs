@@ -98,19 +98,19 @@ impl Server {
             Request::Signal { id, signal } => return self.jobs.signal(id, signal),
             Request::Put { id, path, mode, first, bytes } => (id, put(&path, mode, first, &bytes)),
             Request::Get { id, path } => (id, self.get(id, &path)),
-            Request::StartGuest { id, guest, argv, huge_pages } => {
+            Request::StartGuest { id, guest, argv, huge_pages, scope } => {
                 let out = self.out.clone();
-                return self
-                    .aside(id, move |guests| guests.start(guest, &argv, huge_pages, &out).map(|()| String::new()));
+                let start = move |guests: &Guests| guests.start(guest, &argv, huge_pages, scope.as_deref(), &out);
+                return self.aside(id, move |guests| start(guests).map(|()| String::new()));
             }
             Request::StopGuest { id, guest } => {
                 self.guests.stop(guest);
                 (id, Ok(String::new()))
             }
             Request::Qmp { id, guest, commands } => return self.aside(id, move |guests| guests.qmp(guest, &commands)),
-            Request::StartTarget { id, guest, argv, commands } => {
-                return self
-                    .aside(id, move |guests| guests.start_target(guest, &argv, &commands).map(|()| String::new()));
+            Request::StartTarget { id, guest, argv, commands, scope } => {
+                let start = move |guests: &Guests| guests.start_target(guest, &argv, &commands, scope.as_deref());
+                return self.aside(id, move |guests| start(guests).map(|()| String::new()));
             }
             Request::EndMigration { id, guest, moved } => {
                 let out = self.out.clone();

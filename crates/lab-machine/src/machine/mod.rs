@@ -163,6 +163,8 @@ pub struct MachineSpec {
     pub programs: Vec<String>,
     /// How much slower than the computer's its time passes once it is up, if it is emulated.
     pub dilation: Pace,
+    /// Where its guests' QEMUs lie among its cgroups.
+    pub cgroups: Cgroups,
     /// Guests to be started with it.
     pub guests: Vec<GuestSpec>,
     /// How long host machine and guests may take to come up, instead of the lab's own deadlines.
@@ -189,10 +191,22 @@ impl Default for MachineSpec {
             cmdline: Vec::new(),
             programs: Vec::new(),
             dilation: Pace::default(),
+            cgroups: Cgroups::default(),
             guests: Vec::new(),
             boot_limit: None,
         }
     }
+}
+
+/// Where guests' QEMUs lie among the host machine's cgroups.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Cgroups {
+    /// In a scope of `machine.slice` each, every vCPU in a threaded cgroup of its own: as on a server with libvirt.
+    #[default]
+    Libvirt,
+    /// All in the root: as where QEMU is started by hand.
+    Flat,
 }
 
 /// What a guest's memory is made of on the host machine.

@@ -13,7 +13,7 @@ use entrain_lab_agent::{
 };
 
 use super::{
-    Command, CpuClock, GuestSpec, MachineSpec, MemoryBackend, Outcome, Target, accel, clock, frequency,
+    Cgroups, Command, CpuClock, GuestSpec, MachineSpec, MemoryBackend, Outcome, Target, accel, clock, frequency,
     link::{Exchange, Link},
     pace::Clock,
     recipe, spread,
@@ -250,8 +250,15 @@ impl Machine {
         };
         let argv = recipe::guest(&self.spec, self.kvm, spec);
         let huge_pages = if spec.memory == MemoryBackend::Hugetlb { spec.memory_mib.div_ceil(2) } else { 0 };
-        let start = self.link.exchange(Target::Host, |id| Request::StartGuest { id, guest, argv, huge_pages })?;
+        let scope = self.scope(spec);
+        let start =
+            self.link.exchange(Target::Host, |id| Request::StartGuest { id, guest, argv, huge_pages, scope })?;
         Ok((guest, start))
+    }
+
+    /// What a guest's cgroups are called by, where it gets any.
+    fn scope(&self, guest: &GuestSpec) -> Option<String> {
+        (self.spec.cgroups == Cgroups::Libvirt).then(|| guest.name.clone())
     }
 
     /// Waits until a guest is up.
@@ -368,11 +375,12 @@ impl Machine {
         let spec = self.guests.lock().expect("no panic under it")[guest].clone();
         let mut argv = recipe::guest(&self.spec, self.kvm, &spec);
         argv.extend(["-incoming", "defer"].map(str::to_owned));
+        let scope = self.scope(&spec);
         let commands = commands.iter().map(|&c| c.to_owned()).collect();
         // For a moment it is heard by nobody.
         self.link.excuse(Target::Guest(guest), true);
         self.link
-            .exchange(Target::Host, |id| Request::StartTarget { id, guest, argv, commands })?
+            .exchange(Target::Host, |id| Request::StartTarget { id, guest, argv, commands, scope })?
             .done("starting a guest's second QEMU", self.link.clock.limit(GUEST_BOOT, DELAY))
             .map(drop)
     }

@@ -2,7 +2,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use entrain_cpufreq_emulation::tables::Choice as Frequency;
-use entrain_lab_machine::machine::{Accel, Arch, GuestSpec, MachineSpec, pace::Pace, topology::Topology};
+use entrain_lab_machine::machine::{Accel, Arch, Cgroups, GuestSpec, MachineSpec, pace::Pace, topology::Topology};
 
 /// The machine.
 #[derive(Clone, Debug, clap::Args)]
@@ -87,6 +87,7 @@ impl MachineArgs {
             cmdline: self.cmdline.clone(),
             programs: self.programs.clone(),
             dilation: self.dilation,
+            cgroups: Cgroups::default(),
             guests: (0..self.guests).map(guest).collect(),
             boot_limit: self.boot_limit.map(Duration::from_secs),
         }

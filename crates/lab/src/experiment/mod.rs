@@ -19,7 +19,7 @@ pub use error::ExperimentError;
 
 use std::time::Duration;
 
-use entrain_lab_machine::machine::{Arch, MemoryBackend, pace::Pace, topology::Topology};
+use entrain_lab_machine::machine::{Arch, Cgroups, MemoryBackend, pace::Pace, topology::Topology};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
@@ -135,6 +135,9 @@ pub struct HostMachine {
     /// Kernel modules that its guests load as they boot; `NAME.PARAMETER=VALUE` in a guest's `cmdline` is for them.
     #[serde(default)]
     pub guest_modules: Vec<String>,
+    /// Where the guests' QEMUs lie among its cgroups.
+    #[serde(default)]
+    pub cgroups: Cgroups,
     /// Further kernel parameters.
     #[serde(default)]
     pub cmdline: Vec<String>,

@@ -39,7 +39,9 @@ fn the_built_in_files_are_right() {
         let experiment = load(entry.name).unwrap();
         assert_eq!(experiment.name.as_ref(), entry.name);
     }
-    assert!(parse("x", GOOD).is_ok());
+    let cgroups = |text: &str| parse("x", text).unwrap().machine.cgroups;
+    assert_eq!(cgroups(GOOD), Cgroups::Libvirt);
+    assert_eq!(cgroups(&GOOD.replace("pcpus = 2", "pcpus = 2\ncgroups = 'flat'")), Cgroups::Flat);
 }
 
 #[test]
@@ -72,6 +74,10 @@ fn wrong_files_are_refused_where_they_are_wrong() {
         (
             change("name = 'stock'", "name = 'stock'\non_demand = true"),
             "dir/mine.toml:15: arm.name: the others are compared with 'stock'",
+        ),
+        (
+            change("memory_mib = 1024", "memory_mib = 1024\ncgroups = 'nested'"),
+            "dir/mine.toml:7: machine.cgroups: unknown variant `nested`, expected `libvirt` or `flat`",
         ),
         (change("boots = 1", "boots = = 1"), "dir/mine.toml:3: boots: "),
         (quick("boots = 0"), "dir/mine.toml:1: name: quick.boots must be between 1 and 1000"),

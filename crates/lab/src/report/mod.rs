@@ -9,7 +9,7 @@ mod words;
 
 use std::collections::BTreeMap;
 
-use entrain_lab_machine::machine::{Arch, MachineSpec};
+use entrain_lab_machine::machine::{Arch, Cgroups, MachineSpec};
 use serde::{Deserialize, Serialize};
 
 pub use self::check::CheckResult;
@@ -84,6 +84,9 @@ pub struct MachineFacts {
     pub memory_mib: u32,
     /// Whether its kernel is PREEMPT_RT.
     pub rt: bool,
+    /// Where its guests' QEMUs lay among its cgroups; reports of old do not say.
+    #[serde(default)]
+    pub cgroups: Option<Cgroups>,
     /// Release of its kernel.
     pub kernel: String,
     /// How many times slower than the development machine's its time passed while loads were measured.
@@ -187,6 +190,7 @@ impl MachineFacts {
             pcpus: spec.pcpus,
             memory_mib: spec.memory_mib,
             rt: spec.rt,
+            cgroups: Some(spec.cgroups),
             kernel: gathered.kernel.clone(),
             dilation: gathered.dilation.max(1.0),
             guests: (experiment.guests.iter())

@@ -92,6 +92,7 @@ pub fn machine(experiment: &Experiment, choice: &Choice) -> MachineSpec {
         qpw: host.qpw,
         extra_modules: host.modules.clone(),
         guest_modules: host.guest_modules.clone(),
+        cgroups: host.cgroups,
         cmdline: host.cmdline.clone(),
         programs: programs(experiment, choice),
         ..MachineSpec::default()

@@ -30,6 +30,7 @@ mod status;
 mod steps;
 mod trace;
 mod watched;
+mod weights;
 mod yields;
 
 /// All scenarios.

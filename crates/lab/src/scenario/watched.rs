@@ -4,8 +4,8 @@
 //! `params`: `loads`, one command (an array of words; none for no load) for each guest of the configuration. All others are
 //! optional: `host`, commands that run on the host machine meanwhile
 //! (in all, `{seconds}` and `{configuration}` are replaced); `figures`, what is taken from the loads' output;
-//! `weights`, the guests' CPU weights, in units of 100 (each VM's process then is in a cgroup of that `cpu.weight` for as
-//! long, and the fairness index divides by them); `settle`, seconds until the first look; `count_bpf`, whether the BPF
+//! `weights`, the guests' CPU weights, in units of 100 (each VM's cgroup has that `cpu.weight` for as long, and the fairness
+//! index divides by them); `settle`, seconds until the first look; `count_bpf`, whether the BPF
 //! programs' time is counted, and the daemon's. What the daemon says is left out where the arm has none.
 
 use std::time::Duration;
@@ -16,8 +16,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::beside::{self, Wanted};
-use super::product::{shell, unmet};
+use super::product::unmet;
 use super::status::{self, BpfStats, sum};
+use super::weights::Weights;
 use super::{Context, Samples, Scenario};
 use crate::experiment::Better::{Higher, Lower};
 use crate::runner::Rig;
@@ -74,7 +75,7 @@ impl Scenario for Watched {
         let params = Params::read(context)?;
         let given = params.weights.as_ref().map(|list| list.iter().map(|&weight| f64::from(weight)).collect());
         let weights: Vec<f64> = given.unwrap_or_else(|| vec![1.0; context.guests.len()]);
-        let _groups = params.weights.is_some().then(|| Groups::make(rig, &weights)).transpose()?;
+        let _weights = params.weights.is_some().then(|| Weights::set(rig, &weights)).transpose()?;
         let _stats = params.count_bpf.then(|| BpfStats::on(rig)).transpose()?;
         let life = params.settle + context.seconds + MARGIN;
         let mut running = Vec::new();
@@ -102,41 +103,6 @@ impl Scenario for Watched {
         // Guests without a load hardly run: there is nothing to share.
         let idle = params.loads.iter().all(Vec::is_empty);
         if idle { Ok(()) } else { figures(&before, &after, &weights, samples) }
-    }
-}
-
-/// The VMs' processes in cgroups of their own; back in the root once this is dropped.
-struct Groups<'a>(&'a dyn Rig);
-
-impl<'a> Groups<'a> {
-    fn make(rig: &'a dyn Rig, weights: &[f64]) -> Result<Self> {
-        let status = status::look(rig)?.ok_or_else(|| unmet("weights need a daemon, which knows the VMs"))?;
-        let mut vms = status["vms"].as_array().cloned().unwrap_or_default();
-        vms.sort_by_key(|vm| vm["name"].as_str().unwrap_or_default().to_owned());
-        if vms.len() != weights.len() {
-            return Err(unmet(format!("weights for {} guests, and {} VMs run", weights.len(), vms.len())));
-        }
-        let groups = Self(rig);
-        shell(rig, Target::Host, "echo +cpu > /sys/fs/cgroup/cgroup.subtree_control")?;
-        for (number, (vm, weight)) in vms.iter().zip(weights).enumerate() {
-            let line = format!(
-                "d=/sys/fs/cgroup/watched{number}; mkdir -p $d && echo {} > $d/cpu.weight && echo {} > $d/cgroup.procs",
-                100.0 * weight,
-                vm["pid"],
-            );
-            shell(rig, Target::Host, &line)?;
-        }
-        Ok(groups)
-    }
-}
-
-impl Drop for Groups<'_> {
-    fn drop(&mut self) {
-        let line = "for d in /sys/fs/cgroup/watched*; do \
-                    for p in $(cat $d/cgroup.procs); do echo $p > /sys/fs/cgroup/cgroup.procs; done; rmdir $d; done";
-        if let Err(error) = shell(self.0, Target::Host, line) {
-            tracing::warn!("the VMs' cgroups are left behind: {error}");
-        }
     }
 }
 
