@@ -1,7 +1,7 @@
 //! Prints a load's results: JSON lines for programs, aligned lines for people.
 
 use entrain_workloads::catalog;
-use entrain_workloads::wire::{Event, Histogram, Line, Metric, Reason};
+use entrain_workloads::wire::{Event, Figure, Histogram, Line, Reason};
 use hdrhistogram::Histogram as Hdr;
 use std::io::{self, Write};
 
@@ -45,7 +45,7 @@ impl Output {
         }
         let time = at.map(|at| format!("  (at {at:.1} s)")).unwrap_or_default();
         let text = format!("{:<18} {:>16} {}{time}", metric.name, round(value), metric.unit);
-        let line = Line::Metric(Metric { metric: metric.name.into(), value, unit: metric.unit.into(), at });
+        let line = Line::Figure(Figure { metric: metric.name.into(), value, unit: metric.unit.into(), at });
         self.line(&line, &text)
     }
 

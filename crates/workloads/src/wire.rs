@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 #[serde(untagged)]
 pub enum Line {
     /// A figure.
-    Metric(Metric),
+    Figure(Figure),
     /// A distribution.
     Histogram(Histogram),
     /// A step in the life of the load.
@@ -28,7 +28,7 @@ pub enum Line {
 
 /// A figure of a load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Metric {
+pub struct Figure {
     /// Name, as in the catalogue.
     pub metric: String,
     /// Its value, always finite.
@@ -107,7 +107,7 @@ mod tests {
                 r#"{"event":"end","reason":"signal","seconds":1.5}"#,
             ),
             (
-                Line::Metric(Metric { metric: "ops_per_s".into(), value: 2.0, unit: "1/s".into(), at: None }),
+                Line::Figure(Figure { metric: "ops_per_s".into(), value: 2.0, unit: "1/s".into(), at: None }),
                 r#"{"metric":"ops_per_s","value":2.0,"unit":"1/s"}"#,
             ),
             (
@@ -126,9 +126,9 @@ mod tests {
         #[test]
         fn metrics_survive_the_wire(name in "[a-z_]{1,20}", value in -1e18f64..1e18, at in proptest::option::of(0u32..1000)) {
             let at = at.map(f64::from);
-            let line = Line::Metric(Metric { metric: name.clone(), value, unit: "1/s".into(), at });
+            let line = Line::Figure(Figure { metric: name.clone(), value, unit: "1/s".into(), at });
             let back: Line = serde_json::from_str(&serde_json::to_string(&line).unwrap()).unwrap();
-            let Line::Metric(back) = back else { panic!("{back:?}") };
+            let Line::Figure(back) = back else { panic!("{back:?}") };
             prop_assert_eq!((back.metric, back.unit, back.at), (name, "1/s".to_owned(), at));
             prop_assert!((back.value - value).abs() <= value.abs() * 1e-15);
         }

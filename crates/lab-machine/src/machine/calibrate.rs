@@ -67,7 +67,7 @@ impl Machine {
 
 fn parse(text: &str) -> Vec<(String, f64)> {
     let figure = |line: &str| match serde_json::from_str(line) {
-        Ok(Line::Metric(figure)) => Some((figure.metric, figure.value)),
+        Ok(Line::Figure(figure)) => Some((figure.metric, figure.value)),
         _ => None,
     };
     text.lines().filter_map(figure).collect()

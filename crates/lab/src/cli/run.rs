@@ -11,10 +11,12 @@ use entrain_lab_machine::machine::{Accel, Arch, Machine, MachineSpec, pace::Pace
 use entrain_lab_machine::progress::Spinner;
 use entrain_lab_machine::{Cache, Progress};
 
+use crate::bar::Bar;
 use crate::experiment::{self, Experiment, STOCK};
 use crate::output::{self, Output};
 use crate::report::{Report, SCHEMA, html, table};
-use crate::runner::{self, Bar, Choice, Rig};
+use crate::rig::Rig;
+use crate::runner::{self, Choice};
 
 /// Status when the command line or the experiment file is wrong.
 const USAGE: u8 = 2;

@@ -20,8 +20,10 @@ pub use error::ExperimentError;
 use std::time::Duration;
 
 use entrain_lab_machine::machine::{Arch, Cgroups, MemoryBackend, pace::Pace, topology::Topology};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use toml::Spanned;
+
+use crate::metric::Metric;
 
 /// One experiment, as its file declares it.
 #[derive(Debug, Clone, Deserialize)]
@@ -229,48 +231,6 @@ pub struct Load {
     pub metrics: Vec<Metric>,
 }
 
-/// One figure of a load.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Metric {
-    /// Its name in samples and summary, and in the load's output where `from` says nothing else.
-    pub name: Spanned<String>,
-    /// Its name in the load's output.
-    pub from: Option<String>,
-    /// Its unit, as `1/s`, `MB/s`, `us`.
-    pub unit: String,
-    /// Which way is good.
-    pub better: Better,
-    /// How the guests' values make one.
-    #[serde(default)]
-    pub combine: Combine,
-}
-
-/// Which direction of a figure is good.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Better {
-    /// Throughput and the like.
-    Higher,
-    /// Latency, cost and the like.
-    Lower,
-}
-
-/// How several guests' values make one sample.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Combine {
-    /// Their sum: throughput of the whole host.
-    #[default]
-    Sum,
-    /// Their mean.
-    Mean,
-    /// The greatest: the worst latency.
-    Max,
-    /// The smallest: the worst share of time.
-    Min,
-}
-
 /// Where a command runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -369,9 +329,9 @@ pub struct Check {
     pub metric: String,
     /// The arm.
     pub arm: Spanned<String>,
-    /// Which of the figures.
+    /// Which of its statistics.
     #[serde(default)]
-    pub of: Figure,
+    pub of: Statistic,
     /// With `of = "ratio"`: the arm to compare with in place of `stock`.
     pub to: Option<Spanned<String>>,
     /// With `of = "ratio"`: the configuration to compare with in place of the same.
@@ -382,10 +342,10 @@ pub struct Check {
     pub at_most: Option<f64>,
 }
 
-/// A figure of the summary.
+/// A statistic of a series of samples, or of its ratio to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Figure {
+pub enum Statistic {
     /// The median.
     #[default]
     Median,

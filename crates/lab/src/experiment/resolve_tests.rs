@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::*;
+use crate::metric::{Better, Combine};
 
 const GOOD: &str = "\
 name = 'x'

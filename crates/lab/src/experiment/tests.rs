@@ -1,6 +1,7 @@
 //! Built-in files are right, and wrong ones are refused with their file, line and key.
 
 use super::*;
+use crate::metric::Better;
 
 const GOOD: &str = "\
 name = 'x'

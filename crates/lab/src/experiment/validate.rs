@@ -9,7 +9,7 @@ use toml::Spanned;
 use entrain_config::{ConfigError, Source};
 use entrain_lab_machine::machine::Arch;
 
-use super::{Experiment, Figure, Load, STOCK, Step};
+use super::{Experiment, Load, STOCK, Statistic, Step};
 
 type Checked = Result<(), ConfigError>;
 
@@ -34,10 +34,10 @@ pub(super) fn validate(experiment: &Experiment, source: &Source) -> Checked {
         }
     }
     for probe in &experiment.probes {
-        if !crate::runner::PROBES.contains(&probe.as_ref().as_str()) {
+        if !crate::probe::PROBES.contains(&probe.as_ref().as_str()) {
             return this.wrong(
                 probe.span(),
-                format!("no probe '{}'; there are: {}", probe.as_ref(), crate::runner::PROBES.join(", ")),
+                format!("no probe '{}'; there are: {}", probe.as_ref(), crate::probe::PROBES.join(", ")),
             );
         }
     }
@@ -203,8 +203,8 @@ impl Validate<'_> {
             return self.wrong(argv.span(), "a command needs at least its program");
         }
         for argument in argv.as_ref() {
-            if let Some(word) = crate::runner::misspelt(argument) {
-                let known = crate::runner::PLACEHOLDERS.join(", ");
+            if let Some(word) = crate::placeholder::misspelt(argument) {
+                let known = crate::placeholder::PLACEHOLDERS.join(", ");
                 return self.wrong(argv.span(), format!("unknown placeholder '{word}'; there are: {known}"));
             }
         }
@@ -237,7 +237,7 @@ impl Validate<'_> {
             if check.at_least.is_none() && check.at_most.is_none() {
                 return self.wrong(check.name.span(), "a check needs at_least or at_most: without, it could not fail");
             }
-            let ratio = matches!(check.of, Figure::Ratio | Figure::RatioLo | Figure::RatioHi);
+            let ratio = matches!(check.of, Statistic::Ratio | Statistic::RatioLo | Statistic::RatioHi);
             if !ratio && (check.to.is_some() || check.to_configuration.is_some()) {
                 return self.wrong(check.name.span(), "to and to_configuration are for of = \"ratio\"");
             }

@@ -4,15 +4,15 @@
 //! [`entrain_workloads::catalog`]. Any other command may stand in for a load if it prints such lines.
 
 pub use entrain_workloads::catalog::{LOADS, Load, load};
-use entrain_workloads::wire::{Event, Histogram, Line, Metric, Reason};
+use entrain_workloads::wire::{Event, Figure, Histogram, Line, Reason};
 
 /// All that a load printed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Printed {
     /// Figures for the whole measurement, in the order printed.
-    pub figures: Vec<Metric>,
+    pub figures: Vec<Figure>,
     /// Figures for intervals inside it.
-    pub progress: Vec<Metric>,
+    pub progress: Vec<Figure>,
     /// Distributions.
     pub histograms: Vec<Histogram>,
     /// What the reader of the figures should know.
@@ -58,8 +58,8 @@ impl Printed {
         let mut printed = Self::default();
         for line in output.lines().map(str::trim).filter(|line| line.starts_with('{')) {
             match serde_json::from_str(line) {
-                Ok(Line::Metric(metric)) if metric.at.is_some() => printed.progress.push(metric),
-                Ok(Line::Metric(metric)) => printed.figures.push(metric),
+                Ok(Line::Figure(figure)) if figure.at.is_some() => printed.progress.push(figure),
+                Ok(Line::Figure(figure)) => printed.figures.push(figure),
                 Ok(Line::Histogram(histogram)) => printed.histograms.push(histogram),
                 Ok(Line::Event(Event::Note { text })) => printed.notes.push(text),
                 Ok(Line::Event(Event::End { reason, seconds })) => printed.end = Some((reason, seconds)),

@@ -12,24 +12,17 @@
 //! | `guest_steal` | ratio | guest: of the time that its CPUs were not idle, the share that was stolen |
 //! | `guest_context_switches`, `guest_ipi_…` | 1/s | guest: as on the host |
 
-use crate::experiment::Better;
 use entrain_workloads::probe::{Counters, Snapshot, Vm};
+
+use crate::metric::Better;
+use crate::reading::Reading;
+
+/// Names of the probes that experiments may ask for: `host` counts on the host machine, `guests` in each guest of the
+/// configuration, whose readings are averaged.
+pub const PROBES: &[&str] = &["host", "guests"];
 
 /// The command that takes a snapshot, in host machine and guests alike.
 pub const COMMAND: [&str; 3] = ["entrain-load", "probe", "--json"];
-
-/// One figure between two snapshots.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Reading {
-    /// Its name, as in the table above.
-    pub name: String,
-    /// `1/s`, `ratio` or `1`.
-    pub unit: &'static str,
-    /// Which way is good.
-    pub better: Better,
-    /// The value, finite and not negative.
-    pub value: f64,
-}
 
 /// Two snapshots can't be compared.
 #[derive(Debug, thiserror::Error)]
@@ -90,13 +83,13 @@ pub fn host(before: &Snapshot, after: &Snapshot) -> Result<Vec<Reading>, ProbeEr
                 .flat_map(|(then, now)| sources.iter().map(|source| grown(&then.counters, &now.counters, source)))
                 .sum();
             let better = if *name == "yields_taken" { Better::Higher } else { Better::Lower };
-            readings.push(Reading { name: (*name).into(), unit: "1/s", better, value: total as f64 / seconds });
+            readings.push(Reading::new(*name, "1/s", better, total as f64 / seconds));
         }
     }
     readings.extend(vcpus(&pairs, seconds));
     if let Some(scx) = &after.sched_ext {
         let value = f64::from(u8::from(scx.state == "enabled"));
-        readings.push(Reading { name: "scx_enabled".into(), unit: "1", better: Better::Higher, value });
+        readings.push(Reading::new("scx_enabled", "1", Better::Higher, value));
     }
     Ok(readings)
 }
@@ -109,12 +102,7 @@ pub fn guest(before: &Snapshot, after: &Snapshot) -> Result<Vec<Reading>, ProbeE
     let stolen = now.steal_ns.saturating_sub(then.steal_ns) as f64;
     let ran = (now.user_ns + now.system_ns).saturating_sub(then.user_ns + then.system_ns) as f64;
     if stolen + ran > 0.0 {
-        readings.push(Reading {
-            name: "guest_steal".into(),
-            unit: "ratio",
-            better: Better::Lower,
-            value: stolen / (stolen + ran),
-        });
+        readings.push(Reading::new("guest_steal", "ratio", Better::Lower, stolen / (stolen + ran)));
     }
     Ok(readings)
 }
@@ -128,12 +116,8 @@ fn seconds(before: &Snapshot, after: &Snapshot) -> Result<f64, ProbeError> {
 
 /// Context switches and interrupts between CPUs.
 fn common(prefix: &str, before: &Snapshot, after: &Snapshot, seconds: f64) -> Vec<Reading> {
-    let rate = |name: &str, count: u64| Reading {
-        name: format!("{prefix}{name}"),
-        unit: "1/s",
-        better: Better::Lower,
-        value: count as f64 / seconds,
-    };
+    let rate =
+        |name: &str, count: u64| Reading::new(format!("{prefix}{name}"), "1/s", Better::Lower, count as f64 / seconds);
     let mut readings = vec![rate("context_switches", after.context_switches - before.context_switches)];
     for (kind, name) in [("reschedule", "ipi_reschedule"), ("call", "ipi_call"), ("tlb", "ipi_tlb")] {
         if after.interrupts.contains_key(kind) {
@@ -158,8 +142,8 @@ fn vcpus(pairs: &[(&Vm, &Vm)], seconds: f64) -> Vec<Reading> {
     }
     let share = waited as f64 / (ran + waited) as f64;
     vec![
-        Reading { name: "vcpu_wait".into(), unit: "ratio", better: Better::Lower, value: share },
-        Reading { name: "vcpu_runs".into(), unit: "1/s", better: Better::Lower, value: runs as f64 / seconds },
+        Reading::new("vcpu_wait", "ratio", Better::Lower, share),
+        Reading::new("vcpu_runs", "1/s", Better::Lower, runs as f64 / seconds),
     ]
 }
 

@@ -27,7 +27,7 @@ fn snapshot(at_s: u64, switches: u64, vms: Vec<Vm>) -> Snapshot {
 }
 
 fn value(readings: &[Reading], name: &str) -> Option<f64> {
-    readings.iter().find(|reading| reading.name == name).map(|reading| reading.value)
+    readings.iter().find(|reading| reading.metric == name).map(|reading| reading.value)
 }
 
 #[test]

@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::summary::{Row, Series, ratio};
 use super::words;
-use crate::experiment::{Check, Experiment, Figure, STOCK};
-use crate::runner::{self, Choice, Sample};
+use crate::experiment::{Check, Experiment, STOCK, Statistic};
+use crate::reading::Sample;
+use crate::runner::{self, Choice};
 
 /// How a check came out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -57,26 +58,26 @@ fn figure(experiment: &Experiment, check: &Check, samples: &[Sample], rows: &[Ro
     let row =
         || rows.iter().find(|row| row.arm == series.arm && row.load == series.load && row.metric == series.metric);
     match check.of {
-        Figure::Median => row().map(|row| row.median),
-        Figure::Min => row().map(|row| row.min),
-        Figure::Max => row().map(|row| row.max),
-        Figure::N => row().map(|row| row.n as f64),
-        Figure::Ratio => ratio(samples, series, other, seed).map(|ratio| ratio.median),
-        Figure::RatioLo => ratio(samples, series, other, seed)?.lo,
-        Figure::RatioHi => ratio(samples, series, other, seed)?.hi,
+        Statistic::Median => row().map(|row| row.median),
+        Statistic::Min => row().map(|row| row.min),
+        Statistic::Max => row().map(|row| row.max),
+        Statistic::N => row().map(|row| row.n as f64),
+        Statistic::Ratio => ratio(samples, series, other, seed).map(|ratio| ratio.median),
+        Statistic::RatioLo => ratio(samples, series, other, seed)?.lo,
+        Statistic::RatioHi => ratio(samples, series, other, seed)?.hi,
     }
 }
 
 fn what(check: &Check) -> String {
     let to = check.to_configuration.as_ref().or(check.to.as_ref()).map_or(STOCK, |one| one.as_ref());
     match check.of {
-        Figure::Median => "median".to_owned(),
-        Figure::Min => "smallest".to_owned(),
-        Figure::Max => "greatest".to_owned(),
-        Figure::N => "samples".to_owned(),
-        Figure::Ratio => format!("ratio to {to}"),
-        Figure::RatioLo => format!("lower end of the ratio to {to}"),
-        Figure::RatioHi => format!("upper end of the ratio to {to}"),
+        Statistic::Median => "median".to_owned(),
+        Statistic::Min => "smallest".to_owned(),
+        Statistic::Max => "greatest".to_owned(),
+        Statistic::N => "samples".to_owned(),
+        Statistic::Ratio => format!("ratio to {to}"),
+        Statistic::RatioLo => format!("lower end of the ratio to {to}"),
+        Statistic::RatioHi => format!("upper end of the ratio to {to}"),
     }
 }
 

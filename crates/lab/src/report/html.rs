@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use super::plot::{self, Axis, Dot};
 use super::words::{self, Verdict};
 use super::{Report, Row};
-use crate::experiment::{Better, STOCK};
+use crate::experiment::STOCK;
+use crate::metric::Better;
 
 /// The page's style; colours in one place for light and dark.
 const STYLE: &str = include_str!("page.css");

@@ -15,7 +15,8 @@ use serde::{Deserialize, Serialize};
 pub use self::check::CheckResult;
 pub use self::summary::{Compared, Row, Share};
 use crate::experiment::Experiment;
-use crate::runner::{Choice, Failure, Gathered, Loss, Sample};
+use crate::reading::Sample;
+use crate::runner::{Choice, Failure, Gathered, Loss};
 
 /// Version of the JSON. It grows only when a field changes its meaning or goes away; new fields may come at any time.
 pub const SCHEMA: u32 = 1;

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::{Better, Experiment, STOCK};
-use crate::runner::{Nature, Natures, Sample};
+use crate::experiment::{Experiment, STOCK};
+use crate::metric::Better;
+use crate::reading::{Nature, Natures, Sample};
 use crate::stats;
 
 /// One line of the summary.

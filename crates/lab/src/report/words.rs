@@ -2,7 +2,8 @@
 
 use super::summary::{Compared, Share};
 use super::{Report, Row};
-use crate::experiment::{Better, STOCK};
+use crate::experiment::STOCK;
+use crate::metric::Better;
 
 /// Three figures that count, with thousands set apart: `1,234,000`, `12.3`, `0.0123`.
 pub(super) fn number(value: f64) -> String {

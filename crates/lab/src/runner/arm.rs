@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use entrain_lab_machine::machine::{Command, Outcome, Target};
 
-use super::expand::Values;
 use super::failure::{Stop, tail};
-use super::rig::{Job, Rig};
 use crate::experiment::{Place, Step};
+use crate::placeholder::Values;
+use crate::rig::{Job, Rig};
 
 /// A background command lives as long as its arm; this only bounds what a lost runner could leave behind.
 const BACKGROUND_LIMIT: Duration = Duration::from_secs(3600);

@@ -1,14 +1,11 @@
 //! Runs an experiment: boots, visits the arms in turn, takes samples, lives with lost boots, and stops when told to.
 
 mod arm;
-mod bar;
-mod expand;
 mod failure;
 mod output;
 mod plan;
 mod probes;
 mod record;
-mod rig;
 mod sample;
 #[cfg(test)]
 mod tests;
@@ -19,21 +16,19 @@ use entrain_lab_machine::image::peers;
 use entrain_lab_machine::machine::{Arch, Command, GuestSpec, MachineSpec, Target, pace::Pace};
 use entrain_lab_machine::{LabError, Progress, Result};
 
-pub use bar::Bar;
-pub use expand::{PLACEHOLDERS, misspelt};
 pub use plan::Choice;
 pub(crate) use plan::arms;
-pub use probes::PROBES;
-pub use record::{Failure, Gathered, Loss, Nature, Natures, Sample};
-pub use rig::{Job, Rig};
-pub use sample::{QUIET_SHARE, Reading};
+pub use record::{Failure, Gathered, Loss};
+pub use sample::QUIET_SHARE;
 
 use self::arm::{Spot, Spots, Standing};
-use self::expand::Values;
 use self::failure::Stop;
 use self::plan::{Session, Sizes, Visit};
 use self::sample::Patience;
+use crate::bar::{self, Bar};
 use crate::experiment::{Experiment, Load};
+use crate::placeholder::Values;
+use crate::rig::Rig;
 use crate::scenario::Context;
 
 /// Boots a machine; in life [`entrain_lab_machine::machine::Machine::boot`].

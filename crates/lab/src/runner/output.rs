@@ -1,7 +1,7 @@
 //! From what a load printed to the figures that its experiment declares.
 
-use crate::experiment::{Combine, Metric};
 use crate::load::Printed;
+use crate::metric::{Combine, Metric};
 
 /// One guest's figures, in the order of the declared metrics.
 pub(super) fn figures(output: &str, metrics: &[Metric]) -> Result<Vec<f64>, String> {

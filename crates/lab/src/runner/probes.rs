@@ -2,16 +2,13 @@
 
 use std::time::Duration;
 
-use super::failure::{Stop, tail};
-use super::rig::Rig;
-use super::sample::Reading;
-use crate::probe;
 use entrain_lab_machine::machine::{Command, Target};
 use entrain_workloads::probe::Snapshot;
 
-/// Names of the probes that experiments may ask for: `host` counts on the host machine, `guests` in each guest of the
-/// configuration, whose readings are averaged.
-pub const PROBES: &[&str] = &["host", "guests"];
+use super::failure::{Stop, tail};
+use crate::probe;
+use crate::reading::Reading;
+use crate::rig::Rig;
 
 /// A snapshot takes some hundred milliseconds, more in a guest that is busy.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -41,33 +38,33 @@ impl Running<'_> {
     /// Ends them and gives what they counted.
     pub(super) fn stop(self) -> Result<Vec<Reading>, Stop> {
         let mut readings = Vec::new();
-        let mut guests: Vec<Vec<probe::Reading>> = Vec::new();
+        let mut guests: Vec<Vec<Reading>> = Vec::new();
         for (target, before) in self.before.into_iter().rev() {
             let after = snapshot(self.rig, target)?;
             let wrong = |error: probe::ProbeError| Stop::Failed(format!("probe of the {target}: {error}"));
             match target {
-                Target::Host => readings.extend(probe::host(&before, &after).map_err(wrong)?.into_iter().map(reading)),
+                Target::Host => readings.extend(probe::host(&before, &after).map_err(wrong)?),
                 Target::Guest(_) => guests.push(probe::guest(&before, &after).map_err(wrong)?),
             }
         }
-        readings.extend(mean(&guests).into_iter().map(reading));
+        readings.extend(mean(&guests));
         Ok(readings)
     }
 }
 
-fn reading(from: probe::Reading) -> Reading {
-    Reading { metric: from.name, unit: from.unit.to_owned(), better: from.better, value: from.value }
-}
-
 /// The mean over the guests that have a reading, in the order of the first.
-fn mean(guests: &[Vec<probe::Reading>]) -> Vec<probe::Reading> {
+fn mean(guests: &[Vec<Reading>]) -> Vec<Reading> {
     let Some(first) = guests.first() else { return Vec::new() };
     first
         .iter()
         .map(|reading| {
-            let values: Vec<f64> =
-                guests.iter().flatten().filter(|other| other.name == reading.name).map(|other| other.value).collect();
-            probe::Reading { value: values.iter().sum::<f64>() / values.len() as f64, ..reading.clone() }
+            let values: Vec<f64> = guests
+                .iter()
+                .flatten()
+                .filter(|other| other.metric == reading.metric)
+                .map(|other| other.value)
+                .collect();
+            Reading { value: values.iter().sum::<f64>() / values.len() as f64, ..reading.clone() }
         })
         .collect()
 }
@@ -84,11 +81,11 @@ fn snapshot(rig: &dyn Rig, target: Target) -> Result<Snapshot, Stop> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::Better;
+    use crate::metric::Better;
 
     #[test]
     fn guests_are_averaged() {
-        let one = |name: &str, value| probe::Reading { name: name.into(), unit: "1/s", better: Better::Lower, value };
+        let one = |name: &str, value| Reading::new(name, "1/s", Better::Lower, value);
         let guests = [vec![one("a", 1.0), one("b", 10.0)], vec![one("a", 3.0)]];
         assert_eq!(mean(&guests), [one("a", 2.0), one("b", 10.0)]);
         assert!(mean(&[]).is_empty());

@@ -6,32 +6,7 @@ use entrain_lab_machine::LabError;
 use serde::{Deserialize, Serialize};
 
 use super::sample::{QUIET_SHARE, Taken};
-use crate::experiment::Better;
-
-/// One figure.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Sample {
-    /// Number of the boot it is from, lost boots counted, from 1. Figures are paired within a boot. Where arms need boots of
-    /// their own, those of one turn have the same number.
-    pub boot: u32,
-    /// The arm.
-    pub arm: String,
-    /// The load, with its configuration where the experiment has several: `lock@4x`.
-    pub load: String,
-    /// The metric.
-    pub metric: String,
-    /// Its unit.
-    pub unit: String,
-    /// The value, all guests of the configuration together.
-    pub value: f64,
-    /// Number of the round within the boot, from 0.
-    pub round: u32,
-    /// Share of the CPU time that the host machine asked the development machine for and got, 0 to 1.
-    pub share: f64,
-    /// The share was too small, and stayed so when the sample was repeated.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub noisy: bool,
-}
+use crate::reading::{Nature, Natures, Sample};
 
 /// A boot that was lost.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -88,18 +63,6 @@ pub struct Failure {
     /// What happened.
     pub message: String,
 }
-
-/// What a metric is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Nature {
-    /// Which way is good.
-    pub better: Better,
-    /// Whether a probe counted it, and not the load itself.
-    pub counted: bool,
-}
-
-/// What every metric is, by load and metric.
-pub type Natures = BTreeMap<(String, String), Nature>;
 
 /// Everything that a run has gathered.
 #[derive(Debug, Default)]

@@ -7,9 +7,10 @@ use entrain_lab_machine::machine::{Command, Target};
 use super::arm::{Spots, failed};
 use super::failure::Stop;
 use super::output;
-use super::rig::Rig;
-use crate::experiment::{Better, Load};
-use crate::scenario::{self, Context, Samples};
+use crate::experiment::Load;
+use crate::reading::{Reading, Readings};
+use crate::rig::Rig;
+use crate::scenario::{self, Context};
 
 /// Below this share of the CPU time that it asked for, the machine was disturbed by a neighbour.
 pub const QUIET_SHARE: f64 = 0.9;
@@ -17,19 +18,6 @@ pub const QUIET_SHARE: f64 = 0.9;
 const REPEATS: u32 = 2;
 /// After so many samples in a row that stayed spoilt the neighbour is there to stay, and repeating only costs time.
 const GIVE_UP: u32 = 3;
-
-/// One figure of one sample.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Reading {
-    /// The metric's name.
-    pub metric: String,
-    /// Its unit.
-    pub unit: String,
-    /// Which way is good.
-    pub better: Better,
-    /// The value.
-    pub value: f64,
-}
 
 /// All figures of one load, taken at once.
 #[derive(Debug, Clone)]
@@ -109,9 +97,9 @@ fn measure(
 
 fn scenario_readings(rig: &dyn Rig, name: &str, context: &Context) -> Result<Vec<Reading>, Stop> {
     let scenario = scenario::find(name).expect("the name was checked when the file was read");
-    let mut samples = Samples::default();
-    scenario.run(rig, context, &mut samples)?;
-    Ok(samples.into_readings())
+    let mut readings = Readings::default();
+    scenario.run(rig, context, &mut readings)?;
+    Ok(readings.into_vec())
 }
 
 fn command_readings(rig: &dyn Rig, load: &Load, spots: &Spots) -> Result<Vec<Reading>, Stop> {

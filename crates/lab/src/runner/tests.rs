@@ -11,6 +11,7 @@ use entrain_lab_machine::{LabError, Result};
 use super::*;
 use crate::experiment;
 use crate::report::Report;
+use crate::rig::Job;
 
 /// What a fake machine does, and what was done to it.
 #[derive(Default)]

@@ -7,11 +7,11 @@ use entrain_lab_machine::{LabError, Result};
 use entrain_workloads::catalog::{self, LOADS};
 use serde::Deserialize;
 
-use super::Samples;
 use super::product::unmet;
-use crate::experiment::Better;
 use crate::load::Printed;
-use crate::runner::{Job, Rig};
+use crate::metric::Better;
+use crate::reading::Readings;
+use crate::rig::{Job, Rig};
 
 /// Time beyond its own that a load may take.
 const PATIENCE: f64 = 90.0;
@@ -24,7 +24,7 @@ pub(super) struct Wanted {
     pub(super) metric: String,
     /// The guest, counted from 0 in the order of the configuration; the host machine's first load where nothing is said.
     pub(super) guest: Option<usize>,
-    /// Its name in the samples, if another.
+    /// Its name in the readings, if another.
     pub(super) name: Option<String>,
 }
 
@@ -69,7 +69,7 @@ pub(super) fn figures(
     wanted: &[Wanted],
     guests: &[usize],
     printed: &[(Target, Printed)],
-    samples: &mut Samples,
+    readings: &mut Readings,
 ) -> Result<()> {
     for one in wanted {
         let metric = known(&one.metric)
@@ -89,7 +89,7 @@ pub(super) fn figures(
             catalog::Better::Lower => Better::Lower,
             _ => Better::Higher,
         };
-        samples.push(one.name.as_deref().unwrap_or(&one.metric), metric.unit, better, value);
+        readings.push(one.name.as_deref().unwrap_or(&one.metric), metric.unit, better, value);
     }
     Ok(())
 }
@@ -109,11 +109,11 @@ mod tests {
             [3, 5].iter().map(|&n| (Target::Guest(n), Printed::parse(&text(n as f64)).unwrap())).collect();
         let wanted =
             |guest, name: Option<&str>| Wanted { metric: "ops_per_s".into(), guest, name: name.map(str::to_owned) };
-        let mut samples = Samples::default();
-        figures(&[wanted(Some(0), None), wanted(Some(1), Some("other"))], &[3, 5], &printed, &mut samples).unwrap();
-        let values: Vec<(&str, f64)> = samples.0.iter().map(|one| (one.metric.as_str(), one.value)).collect();
+        let mut readings = Readings::default();
+        figures(&[wanted(Some(0), None), wanted(Some(1), Some("other"))], &[3, 5], &printed, &mut readings).unwrap();
+        let values: Vec<(&str, f64)> = readings.iter().map(|one| (one.metric.as_str(), one.value)).collect();
         assert_eq!(values, [("ops_per_s", 3.0), ("other", 5.0)]);
-        assert!(figures(&[wanted(None, None)], &[3, 5], &printed, &mut samples).is_err(), "nothing ran on the host");
-        assert!(figures(&[wanted(Some(2), None)], &[3, 5], &printed, &mut samples).is_err());
+        assert!(figures(&[wanted(None, None)], &[3, 5], &printed, &mut readings).is_err(), "nothing ran on the host");
+        assert!(figures(&[wanted(Some(2), None)], &[3, 5], &printed, &mut readings).is_err());
     }
 }

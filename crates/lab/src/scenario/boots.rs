@@ -8,10 +8,11 @@ use entrain_lab_machine::Result;
 use entrain_lab_machine::machine::{GuestSpec, Target};
 use serde::Deserialize;
 
+use super::interface::{Context, Scenario};
 use super::product::{Service, shell, unmet};
-use super::{Context, Samples, Scenario};
-use crate::experiment::Better::{Higher, Lower};
-use crate::runner::Rig;
+use crate::metric::Better::{Higher, Lower};
+use crate::reading::Readings;
+use crate::rig::Rig;
 
 /// See the module.
 pub(super) struct Boots;
@@ -37,7 +38,7 @@ impl Scenario for Boots {
         "boots"
     }
 
-    fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
+    fn run(&self, rig: &dyn Rig, context: &Context, readings: &mut Readings) -> Result<()> {
         let params: Params = context.params("boots")?;
         let toggler = (params.on > 0.0).then(|| toggle(rig, params.on, params.off)).transpose()?;
         let spec = |number: u32| GuestSpec {
@@ -54,25 +55,25 @@ impl Scenario for Boots {
             rig.stop_guest(guest)?;
         }
         if params.in_turn > 0 {
-            samples.push("boot_max", "s", Lower, longest);
+            readings.push("boot_max", "s", Lower, longest);
         }
         if params.at_once > 0 {
             context.bar.announce(&format!("{} guests boot at once", params.at_once));
             let specs: Vec<GuestSpec> = (0..params.at_once).map(|number| spec(1000 + number)).collect();
             let begun = rig.now();
             let guests = rig.start_guests(&specs)?;
-            samples.push("boot_at_once", "s", Lower, (rig.now() - begun).as_secs_f64());
+            readings.push("boot_at_once", "s", Lower, (rig.now() - begun).as_secs_f64());
             for guest in guests {
                 works(rig, guest)?;
                 rig.stop_guest(guest)?;
             }
         }
-        samples.push("booted", "1", Higher, f64::from(params.in_turn + params.at_once));
+        readings.push("booted", "1", Higher, f64::from(params.in_turn + params.at_once));
         if let Some(toggler) = toggler {
             toggler.stop()?;
             let count = shell(rig, Target::Host, &format!("cat {COUNT}"))?;
             let times = count.trim().parse().map_err(|_| unmet(format!("no count of loads: {count}")))?;
-            samples.push("loaded", "1", Higher, times);
+            readings.push("loaded", "1", Higher, times);
         }
         Ok(())
     }

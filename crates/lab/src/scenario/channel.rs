@@ -7,10 +7,11 @@ use entrain_lab_machine::machine::{Command, Target};
 use entrain_lab_machine::{LabError, Result};
 use signal_hook::consts::SIGTERM;
 
+use super::interface::{Context, Scenario};
 use super::product::{Service, await_served, guest_status, shell, unmet};
-use super::{Context, Samples, Scenario};
-use crate::experiment::Better::{Higher, Lower};
-use crate::runner::Rig;
+use crate::metric::Better::{Higher, Lower};
+use crate::reading::Readings;
+use crate::rig::Rig;
 
 /// Times that the page is hammered, at most, until there is enough to judge by: round trips, and preempt counts read.
 const HAMMERINGS: u32 = 6;
@@ -25,14 +26,14 @@ impl Scenario for Channel {
         "channel"
     }
 
-    fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
+    fn run(&self, rig: &dyn Rig, context: &Context, readings: &mut Readings) -> Result<()> {
         let guest = *context.guests.first().ok_or_else(|| LabError::Invalid("channel: no guest".into()))?;
         let seconds = context.seconds.max(1.0);
         context.bar.announce("exits without the channel");
         let hog = hog(rig, seconds)?;
         let baseline = exits_while(rig, seconds, || spin(rig, guest, seconds))?;
         hog.stop()?;
-        samples.push("exits_baseline", "1/s", Lower, baseline);
+        readings.push("exits_baseline", "1/s", Lower, baseline);
 
         context.bar.announce("both sides hammer the page");
         let daemon = Service::daemon(rig, true)?;
@@ -47,12 +48,12 @@ impl Scenario for Channel {
                 break;
             }
         }
-        all.tell(baseline, samples);
+        all.tell(baseline, readings);
 
         context.bar.announce("preemptions inside critical sections");
         let share = in_critical_sections(rig, guest, seconds);
         daemon.end(SIGTERM)?;
-        samples.push("preempted_in_cs", "%", Lower, share?);
+        readings.push("preempted_in_cs", "%", Lower, share?);
         Ok(())
     }
 }
@@ -109,15 +110,15 @@ impl Hammered {
     }
 
     /// `baseline`: exits per second without the channel.
-    fn tell(&self, baseline: f64, samples: &mut Samples) {
+    fn tell(&self, baseline: f64, readings: &mut Readings) {
         let exits = self.exits / self.seconds;
-        samples.push("lost", "1", Lower, self.lost);
-        samples.push("added", "1", Higher, self.added);
-        samples.push("round_trips", "1", Higher, self.round_trips);
-        samples.push("preempt_samples", "1", Higher, self.samples);
-        samples.push("preempt_matches", "%", Higher, 100.0 * self.matches / self.samples.max(1.0));
-        samples.push("exits_channel", "1/s", Lower, exits);
-        samples.push("exits_ratio", "1", Lower, exits / baseline.max(1.0));
+        readings.push("lost", "1", Lower, self.lost);
+        readings.push("added", "1", Higher, self.added);
+        readings.push("round_trips", "1", Higher, self.round_trips);
+        readings.push("preempt_samples", "1", Higher, self.samples);
+        readings.push("preempt_matches", "%", Higher, 100.0 * self.matches / self.samples.max(1.0));
+        readings.push("exits_channel", "1/s", Lower, exits);
+        readings.push("exits_ratio", "1", Lower, exits / baseline.max(1.0));
     }
 }
 

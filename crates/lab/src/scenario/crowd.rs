@@ -8,11 +8,13 @@ use entrain_lab_machine::machine::GuestSpec;
 use serde::Deserialize;
 use signal_hook::consts::SIGTERM;
 
+use super::interface::{Context, Scenario};
 use super::lifecycle::Left;
 use super::product::{SETTLE, Service, await_served, await_served_within, unmet, wait_for};
-use super::{Context, Samples, Scenario, status};
-use crate::experiment::Better::{Higher, Lower};
-use crate::runner::Rig;
+use super::status;
+use crate::metric::Better::{Higher, Lower};
+use crate::reading::Readings;
+use crate::rig::Rig;
 
 /// See the module.
 pub(super) struct Crowd;
@@ -30,7 +32,7 @@ impl Scenario for Crowd {
         "crowd"
     }
 
-    fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
+    fn run(&self, rig: &dyn Rig, context: &Context, readings: &mut Readings) -> Result<()> {
         let params: Params = context.params("crowd")?;
         let before = Left::look(rig)?;
         let daemon = Service::daemon(rig, false)?;
@@ -52,11 +54,11 @@ impl Scenario for Crowd {
             context.bar.announce(&format!("guest {} of {} is paired", number + 1, params.guests));
             await_served_within(rig, guest, limit.saturating_sub(rig.now() - begun))?;
         }
-        samples.push("served", "1", Higher, guests.len() as f64);
-        samples.push("served_after", "s", Lower, (rig.now() - begun).as_secs_f64());
+        readings.push("served", "1", Higher, guests.len() as f64);
+        readings.push("served_after", "s", Lower, (rig.now() - begun).as_secs_f64());
         let seen = status::look(rig)?.ok_or_else(|| unmet("the daemon is gone"))?;
         let (_, memory) = status::daemon(rig, &seen)?;
-        samples.push("daemon_memory", "MiB", Lower, memory);
+        readings.push("daemon_memory", "MiB", Lower, memory);
 
         let (die, live) = guests.split_at(guests.len() / 2);
         context.bar.announce(&format!("{} guests die", die.len()));
@@ -70,7 +72,7 @@ impl Scenario for Crowd {
             let seen = status::look(rig)?.ok_or_else(|| unmet("the daemon is gone"))?;
             Ok(seen["vms"].as_array().is_some_and(|vms| vms.len() == live.len()))
         })?;
-        samples.push("served_still", "1", Higher, live.len() as f64);
+        readings.push("served_still", "1", Higher, live.len() as f64);
 
         // The agents of the dead went with them.
         for agent in agents.into_iter().skip(die.len()) {
@@ -80,7 +82,7 @@ impl Scenario for Crowd {
             rig.stop_guest(guest)?;
         }
         daemon.end(SIGTERM)?;
-        samples.push("left_behind", "1", Lower, before.left(rig, &[])?);
+        readings.push("left_behind", "1", Lower, before.left(rig, &[])?);
         Ok(())
     }
 }

@@ -12,11 +12,12 @@ use entrain_lab_machine::Result;
 use entrain_lab_machine::machine::Target;
 use serde::Deserialize;
 
+use super::interface::{Context, Scenario};
 use super::isolated::{Hold, REPORT, Unthrottled, tool};
 use super::product::{shell, unmet};
-use super::{Context, Samples, Scenario};
-use crate::experiment::Better::{Higher, Lower};
-use crate::runner::Rig;
+use crate::metric::Better::{Higher, Lower};
+use crate::reading::Readings;
+use crate::rig::Rig;
 
 /// See the module.
 pub(super) struct Drain;
@@ -59,26 +60,26 @@ impl Scenario for Drain {
         "drain"
     }
 
-    fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
+    fn run(&self, rig: &dyn Rig, context: &Context, readings: &mut Readings) -> Result<()> {
         let params: DrainParams = context.params(self.name())?;
         if let Some(module) = &params.module {
             let line = format!("[ -e /sys/module/{module} ] || insmod /usr/lib/entrain/extra/{module}.ko");
             shell(rig, Target::Host, &line)?;
         }
         let unthrottled = Unthrottled::begin(rig)?;
-        let measured = timed(rig, &params, context.seconds, samples);
+        let measured = timed(rig, &params, context.seconds, readings);
         unthrottled.end()?;
         measured
     }
 }
 
-fn timed(rig: &dyn Rig, params: &DrainParams, seconds: f64, samples: &mut Samples) -> Result<()> {
+fn timed(rig: &dyn Rig, params: &DrainParams, seconds: f64, readings: &mut Readings) -> Result<()> {
     let mut arguments = vec!["drain", params.operation.as_str()];
     arguments.extend(params.of.iter().flat_map(|of| ["--of", of]));
     let hold = Hold::fifo(rig, params.cpu, seconds)?;
     rig.sleep(BEFORE)?;
     if params.hot {
-        load_hot(rig, samples)?;
+        load_hot(rig, readings)?;
     }
     let printed = tool(rig, &arguments, Duration::from_secs_f64(seconds + PATIENCE));
     let outlived = hold.lives(rig)?;
@@ -88,16 +89,16 @@ fn timed(rig: &dyn Rig, params: &DrainParams, seconds: f64, samples: &mut Sample
     if share < 50.0 && !outlived {
         return Err(unmet("the task that holds the CPU ended before the operation: nothing is shown"));
     }
-    samples.push("took", "ms", Lower, took);
-    samples.push("share", "%", Lower, share);
+    readings.push("took", "ms", Lower, took);
+    readings.push("share", "%", Lower, share);
     Ok(())
 }
 
 /// Loads the module at once, if it is not there yet: it stays until the machine ends.
-fn load_hot(rig: &dyn Rig, samples: &mut Samples) -> Result<()> {
+fn load_hot(rig: &dyn Rig, readings: &mut Readings) -> Result<()> {
     let begun = rig.now();
     shell(rig, Target::Host, "[ -e /sys/module/entrain_qpw ] || entrain isolate qpw load --hot")?;
-    samples.push("load", "ms", Lower, (rig.now() - begun).as_secs_f64() * 1e3);
+    readings.push("load", "ms", Lower, (rig.now() - begun).as_secs_f64() * 1e3);
     Ok(())
 }
 
@@ -106,17 +107,17 @@ impl Scenario for Drained {
         "drained"
     }
 
-    fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
+    fn run(&self, rig: &dyn Rig, context: &Context, readings: &mut Readings) -> Result<()> {
         let DrainedParams { cpu } = context.params(self.name())?;
         let unthrottled = Unthrottled::begin(rig)?;
-        let looked = looked(rig, cpu, context.seconds, samples);
+        let looked = looked(rig, cpu, context.seconds, readings);
         unthrottled.end()?;
         looked
     }
 }
 
 /// Page flags and slab counters before and after a drain from another CPU, and whether the task spun all the while.
-fn looked(rig: &dyn Rig, cpu: u32, seconds: f64, samples: &mut Samples) -> Result<()> {
+fn looked(rig: &dyn Rig, cpu: u32, seconds: f64, readings: &mut Readings) -> Result<()> {
     let limit = Duration::from_secs_f64(seconds + PATIENCE);
     let hold = Hold::fifo(rig, cpu, seconds)?;
     rig.sleep(BEFORE)?;
@@ -137,12 +138,12 @@ fn looked(rig: &dyn Rig, cpu: u32, seconds: f64, samples: &mut Samples) -> Resul
     let after = (pages()?, objects()?);
     let spins = hold.lives(rig)?;
     hold.stop()?;
-    samples.push("plain_before", "pages", Lower, before.0.0);
-    samples.push("plain_after", "pages", Higher, after.0.0);
-    samples.push("locked_before", "pages", Lower, before.0.1);
-    samples.push("locked_after", "pages", Higher, after.0.1);
-    samples.push("objects_before", "1", Higher, before.1);
-    samples.push("objects_after", "1", Lower, after.1);
-    samples.push("still_held", "1", Higher, f64::from(u8::from(spins)));
+    readings.push("plain_before", "pages", Lower, before.0.0);
+    readings.push("plain_after", "pages", Higher, after.0.0);
+    readings.push("locked_before", "pages", Lower, before.0.1);
+    readings.push("locked_after", "pages", Higher, after.0.1);
+    readings.push("objects_before", "1", Higher, before.1);
+    readings.push("objects_after", "1", Lower, after.1);
+    readings.push("still_held", "1", Higher, f64::from(u8::from(spins)));
     Ok(())
 }

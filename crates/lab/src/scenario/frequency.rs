@@ -15,11 +15,12 @@ use entrain_workloads::catalog;
 use serde_json::Value;
 use signal_hook::consts::SIGTERM;
 
+use super::interface::{Context, Scenario};
 use super::product::{SETTLE, Service, shell, unmet, wait_for};
-use super::{Context, Samples, Scenario};
-use crate::experiment::Better::{self, Higher, Lower};
 use crate::load::Printed;
-use crate::runner::{Job, Rig};
+use crate::metric::Better::{self, Higher, Lower};
+use crate::reading::Readings;
+use crate::rig::{Job, Rig};
 
 /// See the module.
 pub(super) struct Frequency;
@@ -34,12 +35,12 @@ impl Scenario for Frequency {
         "frequency"
     }
 
-    fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
+    fn run(&self, rig: &dyn Rig, context: &Context, readings: &mut Readings) -> Result<()> {
         let guest = *context.guests.first().ok_or_else(|| LabError::Invalid("frequency: no guest".into()))?;
         let rate = full_rate(rig, guest)?;
         let argv = command(context, rate)?;
         let emulation = Emulation::start(rig)?;
-        let measured = measure(rig, context, &argv, samples);
+        let measured = measure(rig, context, &argv, readings);
         emulation.end()?;
         measured
     }
@@ -99,7 +100,7 @@ fn command(context: &Context, rate: f64) -> Result<Vec<String>> {
     words.iter().map(|word| fill(word).ok_or_else(wrong)).collect()
 }
 
-fn measure(rig: &dyn Rig, context: &Context, argv: &[String], samples: &mut Samples) -> Result<()> {
+fn measure(rig: &dyn Rig, context: &Context, argv: &[String], readings: &mut Readings) -> Result<()> {
     let wants_exits = context.params.get("exits").and_then(toml::Value::as_bool).unwrap_or(false);
     let rest = context.params.get("device_mw").and_then(toml::Value::as_integer).map(|rest| rest as f64);
     let limit = Duration::from_secs_f64(context.seconds + PATIENCE);
@@ -125,19 +126,19 @@ fn measure(rig: &dyn Rig, context: &Context, argv: &[String], samples: &mut Samp
         let sum: f64 = all.iter().sum();
         let better = better(&figure.metric);
         let value = if better == Higher && figure.unit != "ratio" { sum } else { sum / all.len() as f64 };
-        samples.push(&figure.metric, &figure.unit, better, value);
+        readings.push(&figure.metric, &figure.unit, better, value);
         if context.params.get("per_energy").and_then(toml::Value::as_str) == Some(figure.metric.as_str()) {
-            samples.push("per_energy", "1/mJ", Higher, value / spent.power_mw);
+            readings.push("per_energy", "1/mJ", Higher, value / spent.power_mw);
             if let Some(rest) = rest {
-                samples.push("per_device_energy", "1/mJ", Higher, value / (spent.power_mw + rest));
+                readings.push("per_device_energy", "1/mJ", Higher, value / (spent.power_mw + rest));
             }
         }
     }
-    samples.push("power", "mW", Lower, spent.power_mw);
-    samples.push("level", "ratio", Lower, spent.level);
-    samples.push("transitions", "1/s", Lower, spent.transitions);
+    readings.push("power", "mW", Lower, spent.power_mw);
+    readings.push("level", "ratio", Lower, spent.level);
+    readings.push("transitions", "1/s", Lower, spent.transitions);
     if wants_exits {
-        samples.push("exits", "1/s", Lower, (exits_after - exits_before) / spent.seconds);
+        readings.push("exits", "1/s", Lower, (exits_after - exits_before) / spent.seconds);
     }
     Ok(())
 }

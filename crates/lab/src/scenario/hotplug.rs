@@ -8,11 +8,12 @@ use entrain_lab_machine::machine::{Command, Target};
 use entrain_lab_machine::{Result, cancel};
 use serde_json::Value;
 
+use super::interface::{Context, Scenario};
 use super::isolated::OnCpus;
 use super::product::{shell, unmet};
-use super::{Context, Samples, Scenario};
-use crate::experiment::Better::{Higher, Lower};
-use crate::runner::Rig;
+use crate::metric::Better::{Higher, Lower};
+use crate::reading::Readings;
+use crate::rig::Rig;
 
 /// See the module.
 pub(super) struct Hotplug;
@@ -41,7 +42,7 @@ impl Scenario for Hotplug {
         "hotplug"
     }
 
-    fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
+    fn run(&self, rig: &dyn Rig, context: &Context, readings: &mut Readings) -> Result<()> {
         let OnCpus { cpus } = context.params(self.name())?;
         let set_up = "mkdir -p /sys/fs/cgroup/stress && echo +memory > /sys/fs/cgroup/cgroup.subtree_control && \
                       echo 24M > /sys/fs/cgroup/stress/memory.max && dmesg -c >/dev/null";
@@ -73,9 +74,9 @@ impl Scenario for Hotplug {
         if !bad.is_empty() {
             tracing::warn!("the kernel's log, CPUs {cpus}: {}", bad.join("\n"));
         }
-        samples.push("turns", "1", Higher, turns);
-        samples.push("warnings", "1", Lower, bad.len() as f64);
-        counters(rig, samples)
+        readings.push("turns", "1", Higher, turns);
+        readings.push("warnings", "1", Lower, bad.len() as f64);
+        counters(rig, readings)
     }
 }
 
@@ -87,12 +88,12 @@ fn look(rig: &dyn Rig) -> Result<Vec<String>> {
 }
 
 /// What the livepatch module did, where it is loaded.
-fn counters(rig: &dyn Rig, samples: &mut Samples) -> Result<()> {
+fn counters(rig: &dyn Rig, readings: &mut Readings) -> Result<()> {
     let text = shell(rig, Target::Host, "entrain isolate qpw status --json")?;
     let status: Value = serde_json::from_str(&text).map_err(|error| unmet(format!("no JSON ({error}): {text}")))?;
     for counter in status["counters"].as_array().into_iter().flatten() {
         if let (Some(name), Some(value)) = (counter["name"].as_str(), counter["value"].as_f64()) {
-            samples.push(name, "1", if name == "n_work" { Lower } else { Higher }, value);
+            readings.push(name, "1", if name == "n_work" { Lower } else { Higher }, value);
         }
     }
     Ok(())

@@ -11,7 +11,7 @@ use signal_hook::consts::SIGTERM;
 
 use super::product::{SETTLE, Service, shell, unmet, wait_for};
 use crate::load::Printed;
-use crate::runner::Rig;
+use crate::rig::Rig;
 
 /// What a task that holds a CPU reports of its pages.
 pub(super) const REPORT: &str = "/run/entrain-hold.json";

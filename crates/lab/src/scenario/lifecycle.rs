@@ -12,11 +12,12 @@ use entrain_lab_machine::{LabError, Result};
 use serde::Deserialize;
 use signal_hook::consts::{SIGKILL, SIGTERM};
 
+use super::interface::{Context, Scenario};
 use super::memcheck::{Witness, memory_is_sound};
 use super::product::{SETTLE, Service, await_served, guest_status, served, shell, unmet, wait_for};
-use super::{Context, Samples, Scenario};
-use crate::experiment::Better::{Higher, Lower};
-use crate::runner::Rig;
+use crate::metric::Better::{Higher, Lower};
+use crate::reading::Readings;
+use crate::rig::Rig;
 
 /// See the module.
 pub(super) struct Lifecycle;
@@ -72,7 +73,7 @@ impl Scenario for Lifecycle {
         "lifecycle"
     }
 
-    fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
+    fn run(&self, rig: &dyn Rig, context: &Context, readings: &mut Readings) -> Result<()> {
         let [subject, witness, ..] = context.guests[..] else {
             return Err(LabError::Invalid("lifecycle needs two guests".into()));
         };
@@ -93,19 +94,19 @@ impl Scenario for Lifecycle {
                 Err(LabError::Invalid(why)) => {
                     tracing::error!("{name}: {why}");
                     failed += 1;
-                    samples.push(name, "ok", Higher, 0.0);
+                    readings.push(name, "ok", Higher, 0.0);
                     continue;
                 }
                 Err(other) => return Err(other),
             }
-            samples.push(name, "ok", Higher, 1.0);
+            readings.push(name, "ok", Higher, 1.0);
         }
-        samples.push("witness_corruptions", "1", Lower, watch.end()?);
+        readings.push("witness_corruptions", "1", Lower, watch.end()?);
         end(stage.agent.take())?;
         witness_agent.end(SIGTERM)?;
         end(stage.daemon.take())?;
-        samples.push("left_behind", "1", Lower, before.left(rig, &[subject, witness])?);
-        samples.push("cases_failed", "1", Lower, f64::from(failed));
+        readings.push("left_behind", "1", Lower, before.left(rig, &[subject, witness])?);
+        readings.push("cases_failed", "1", Lower, f64::from(failed));
         Ok(())
     }
 }

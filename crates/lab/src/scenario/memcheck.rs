@@ -9,7 +9,7 @@ use signal_hook::consts::SIGINT;
 
 use super::product::{shell, unmet};
 use crate::load::Printed;
-use crate::runner::{Job, Rig};
+use crate::rig::{Job, Rig};
 
 /// Longer than a scenario takes, s: what ends earlier has not seen the rest of it.
 const LIFE: u64 = 3000;

@@ -16,12 +16,14 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use signal_hook::consts::SIGTERM;
 
+use super::interface::{Context, Scenario};
 use super::lifecycle::Left;
 use super::memcheck::{Witness, memory_is_sound};
 use super::product::{SETTLE, Service, await_served, shell, unmet, wait_for};
-use super::{Context, Samples, Scenario, status};
-use crate::experiment::Better::{Higher, Lower};
-use crate::runner::Rig;
+use super::status;
+use crate::metric::Better::{Higher, Lower};
+use crate::reading::Readings;
+use crate::rig::Rig;
 
 /// See the module.
 pub(super) struct Migration;
@@ -62,7 +64,7 @@ impl Scenario for Migration {
         "migration"
     }
 
-    fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
+    fn run(&self, rig: &dyn Rig, context: &Context, readings: &mut Readings) -> Result<()> {
         let wrong = |what: String| LabError::Invalid(format!("migration: {what}"));
         let params: Params = context.params("migration")?;
         let [guest] = context.guests[..] else { return Err(wrong("needs one guest".into())) };
@@ -74,7 +76,7 @@ impl Scenario for Migration {
         let load = Witness::start(rig, guest, &["--mib", &params.mib.to_string()])?;
         rig.sleep(FILL)?;
 
-        let course = migrate(rig, guest, &params, samples)?;
+        let course = migrate(rig, guest, &params, readings)?;
         await_served(rig, guest)?;
         rig.sleep(AFTERWARDS)?;
         if boot_id(rig, guest)? != boot {
@@ -86,13 +88,13 @@ impl Scenario for Migration {
         memory_is_sound(rig, guest)?;
         let log = daemon.end(SIGTERM)?;
         let (given_up, paired) = (last(&log, LET_GO)?, last(&log, PAIRED)?);
-        samples.push("given_up", "ms", Lower, 1e3 * since(course.begun, given_up));
+        readings.push("given_up", "ms", Lower, 1e3 * since(course.begun, given_up));
         if let Some(stopped) = course.stopped {
-            samples.push("spare", "ms", Higher, 1e3 * since(given_up, stopped));
+            readings.push("spare", "ms", Higher, 1e3 * since(given_up, stopped));
         }
-        samples.push("paired_again", "ms", Lower, 1e3 * since(course.settled, paired));
-        samples.push("corruptions", "1", Lower, corruptions);
-        samples.push("left_behind", "1", Lower, before.left(rig, &[])?);
+        readings.push("paired_again", "ms", Lower, 1e3 * since(course.settled, paired));
+        readings.push("corruptions", "1", Lower, corruptions);
+        readings.push("left_behind", "1", Lower, before.left(rig, &[])?);
         Ok(())
     }
 }
@@ -107,7 +109,7 @@ struct Course {
 }
 
 /// Migrates the guest, or tries to; at the end one QEMU is left.
-fn migrate(rig: &dyn Rig, guest: usize, params: &Params, samples: &mut Samples) -> Result<Course> {
+fn migrate(rig: &dyn Rig, guest: usize, params: &Params, readings: &mut Readings) -> Result<Course> {
     let postcopy = json!({"capability": "postcopy-ram", "state": params.mode == Mode::Postcopy});
     let capabilities = command("migrate-set-capabilities", json!({"capabilities": [postcopy]}));
     let address = json!({"uri": format!("unix:{SOCKET}")});
@@ -117,7 +119,7 @@ fn migrate(rig: &dyn Rig, guest: usize, params: &Params, samples: &mut Samples) 
     let begun = clock(rig)?;
     let course = rig
         .qmp(guest, &[&capabilities, &command("migrate-set-parameters", limits), &command("migrate", address)])
-        .and_then(|_| follow(rig, guest, params.mode, begun, samples));
+        .and_then(|_| follow(rig, guest, params.mode, begun, readings));
     match course {
         Ok(course) => rig.end_migration(guest, params.mode != Mode::Cancelled).map(|()| course),
         Err(error) => {
@@ -129,7 +131,7 @@ fn migrate(rig: &dyn Rig, guest: usize, params: &Params, samples: &mut Samples) 
 }
 
 /// Sees the migration through until the guest is paired where it stays. Both QEMUs are still there.
-fn follow(rig: &dyn Rig, guest: usize, mode: Mode, begun: f64, samples: &mut Samples) -> Result<Course> {
+fn follow(rig: &dyn Rig, guest: usize, mode: Mode, begun: f64, readings: &mut Readings) -> Result<Course> {
     let source = vms(rig)?.first().map(|vm| vm["pid"].clone()).ok_or_else(|| unmet("the daemon sees no VM"))?;
     let lets_go = || {
         let all = vms(rig)?;
@@ -162,10 +164,10 @@ fn follow(rig: &dyn Rig, guest: usize, mode: Mode, begun: f64, samples: &mut Sam
     })?;
     let number = |at: &str| end.pointer(at).and_then(Value::as_f64).ok_or_else(|| unmet(format!("no {at} in {end}")));
     let (total, downtime) = (number("/total-time")?, number("/downtime")?);
-    samples.push("total", "ms", Lower, total);
-    samples.push("downtime", "ms", Lower, downtime);
-    samples.push("sent", "MiB", Lower, number("/ram/transferred")? / f64::from(1 << 20));
-    samples.push("passes", "1", Lower, number("/ram/dirty-sync-count")?);
+    readings.push("total", "ms", Lower, total);
+    readings.push("downtime", "ms", Lower, downtime);
+    readings.push("sent", "MiB", Lower, number("/ram/transferred")? / f64::from(1 << 20));
+    readings.push("passes", "1", Lower, number("/ram/dirty-sync-count")?);
     let mut stopped = None;
     if mode == Mode::Precopy {
         settled = begun + total / 1e3;

@@ -9,11 +9,12 @@ use std::time::Duration;
 use entrain_lab_machine::Result;
 use entrain_lab_machine::machine::Target;
 
+use super::interface::{Context, Scenario};
 use super::isolated::{Hold, OnCpus, Watch, count};
 use super::product::{Service, shell};
-use super::{Context, Samples, Scenario};
-use crate::experiment::Better::{Higher, Lower};
-use crate::runner::Rig;
+use crate::metric::Better::{Higher, Lower};
+use crate::reading::Readings;
+use crate::rig::Rig;
 
 /// See the module.
 pub(super) struct Patience;
@@ -30,7 +31,7 @@ impl Scenario for Patience {
         "patience"
     }
 
-    fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
+    fn run(&self, rig: &dyn Rig, context: &Context, readings: &mut Readings) -> Result<()> {
         let OnCpus { cpus } = context.params(self.name())?;
         let hold = |cpu: &u32| Hold::start(rig, *cpu, context.seconds + 60.0, &["--calls", "--tick"]);
         let holds = cpus.0.iter().map(hold).collect::<Result<Vec<_>>>()?;
@@ -45,8 +46,8 @@ impl Scenario for Patience {
         holds.into_iter().try_for_each(Hold::stop)?;
         shell(rig, Target::Host, CHURNED)?;
         let rcuc = count(&rows, |row| row.kind == "kthread" && row.cause.starts_with("rcuc/"));
-        samples.push("rcuc", "1/min", Lower, rcuc / minutes);
-        samples.push("ticks", "1/min", Higher, count(&rows, |row| row.kind == "timer") / minutes);
+        readings.push("rcuc", "1/min", Lower, rcuc / minutes);
+        readings.push("ticks", "1/min", Higher, count(&rows, |row| row.kind == "timer") / minutes);
         Ok(())
     }
 }

@@ -9,11 +9,13 @@ use entrain_lab_machine::machine::{Command, Target};
 use entrain_lab_machine::{LabError, Result};
 
 use super::frequency::Emulation;
+use super::interface::{Context, Scenario};
 use super::product::unmet;
-use super::{Context, Samples, Scenario, trace};
-use crate::experiment::Better::{Higher, Lower};
+use super::trace;
 use crate::load::Printed;
-use crate::runner::Rig;
+use crate::metric::Better::{Higher, Lower};
+use crate::reading::Readings;
+use crate::rig::Rig;
 
 /// See the module.
 pub(super) struct Placement;
@@ -26,16 +28,16 @@ impl Scenario for Placement {
         "placement"
     }
 
-    fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
+    fn run(&self, rig: &dyn Rig, context: &Context, readings: &mut Readings) -> Result<()> {
         let guest = *context.guests.first().ok_or_else(|| LabError::Invalid("placement: no guest".into()))?;
         let emulation = Emulation::start(rig)?;
-        let measured = measure(rig, context, guest, samples);
+        let measured = measure(rig, context, guest, readings);
         emulation.end()?;
         measured
     }
 }
 
-fn measure(rig: &dyn Rig, context: &Context, guest: usize, samples: &mut Samples) -> Result<()> {
+fn measure(rig: &dyn Rig, context: &Context, guest: usize, readings: &mut Readings) -> Result<()> {
     let turn = context.params.get("turn_ms").and_then(toml::Value::as_integer).unwrap_or(1000).to_string();
     let seconds = format!("{}", context.seconds);
     let limit = Duration::from_secs_f64(context.seconds + PATIENCE);
@@ -61,9 +63,9 @@ fn measure(rig: &dyn Rig, context: &Context, guest: usize, samples: &mut Samples
         ("until_big_max", "ms", Lower),
         ("stretches", "1", Higher),
     ] {
-        samples.push(metric, unit, better, record.figure(metric, unit).map_err(|error| unmet(error.to_string()))?);
+        readings.push(metric, unit, better, record.figure(metric, unit).map_err(|error| unmet(error.to_string()))?);
     }
     let rate = load.figure("iterations_per_s", "1/s").map_err(|error| unmet(error.to_string()))?;
-    samples.push("iterations_per_s", "1/s", Higher, rate);
+    readings.push("iterations_per_s", "1/s", Higher, rate);
     Ok(())
 }

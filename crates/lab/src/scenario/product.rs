@@ -8,7 +8,7 @@ use entrain_lab_machine::{LabError, Result, cancel};
 use serde_json::Value;
 use signal_hook::consts::SIGTERM;
 
-use crate::runner::{Job, Rig};
+use crate::rig::{Job, Rig};
 
 /// How long anything of the product may take to settle: discovery once a second, heartbeats, an emulated machine.
 pub(super) const SETTLE: Duration = Duration::from_secs(20);

@@ -11,11 +11,12 @@ use std::time::Duration;
 use entrain_lab_machine::{LabError, Result};
 use serde::Deserialize;
 
+use super::interface::{Context, Scenario};
 use super::isolated::{Cpus, Hold, Row, Watch, count, tool};
 use super::product::unmet;
-use super::{Context, Samples, Scenario};
-use crate::experiment::Better::{Higher, Lower};
-use crate::runner::Rig;
+use crate::metric::Better::{Higher, Lower};
+use crate::reading::Readings;
+use crate::rig::Rig;
 
 /// See the module.
 pub(super) struct Quiet;
@@ -57,7 +58,7 @@ impl Scenario for Quiet {
         "quiet"
     }
 
-    fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
+    fn run(&self, rig: &dyn Rig, context: &Context, readings: &mut Readings) -> Result<()> {
         let params: QuietParams = context.params(self.name())?;
         let (times, pause) = (params.times.to_string(), params.pause_ms.to_string());
         let mut arguments = vec!["drain", &params.operation, "--times", &times, "--pause", &pause];
@@ -72,14 +73,14 @@ impl Scenario for Quiet {
         let rows = watch.end(rig)?;
         holds.into_iter().try_for_each(Hold::stop)?;
         drained?;
-        tell(&rows, samples);
+        tell(&rows, readings);
         Ok(())
     }
 }
 
 /// What the drains caused. Compaction moves pages, those of the busy tasks too: that takes IPIs that flush TLBs, and one that
 /// wakes a task that wanted such a page meanwhile. So does a lock that both want. No drain can do without: they are told apart.
-fn tell(rows: &[Row], samples: &mut Samples) {
+fn tell(rows: &[Row], readings: &mut Readings) {
     let ipi = |row: &Row| matches!(row.kind.as_str(), "call" | "resched");
     let stack = |row: &Row, parts: &[&str]| row.stack.iter().any(|frame| parts.iter().any(|part| frame.contains(part)));
     let flush = |row: &Row| row.cause.contains("flush_tlb");
@@ -89,15 +90,15 @@ fn tell(rows: &[Row], samples: &mut Samples) {
     // Who waits for a work item queues a second one behind it; that has no sender of its own.
     let barrier = |row: &Row| row.cause.starts_with("wq_barrier_func");
     let mine = |row: &Row| row.sender == DRAINER;
-    samples.push("work", "1", Lower, count(rows, |row| row.kind == "work" && (mine(row) || barrier(row))));
+    readings.push("work", "1", Lower, count(rows, |row| row.kind == "work" && (mine(row) || barrier(row))));
     let kworker = |row: &Row| row.kind == "kthread" && row.cause.starts_with("kworker");
-    samples.push("preemptions", "1", Lower, count(rows, kworker));
-    samples.push("ipis", "1", Lower, count(rows, |row| ipi(row) && mine(row) && !flush(row) && !waited(row)));
-    samples.push("wake_ipis", "1", Lower, count(rows, |row| ipi(row) && mine(row) && waited(row)));
-    samples.push("tlb_ipis", "1", Lower, count(rows, |row| ipi(row) && flush(row)));
-    samples.push("other_ipis", "1", Lower, count(rows, |row| ipi(row) && !mine(row) && !flush(row)));
-    samples.push("ticks", "1", Lower, count(rows, |row| row.kind == "timer"));
-    samples.push("all", "1", Lower, count(rows, |_| true));
+    readings.push("preemptions", "1", Lower, count(rows, kworker));
+    readings.push("ipis", "1", Lower, count(rows, |row| ipi(row) && mine(row) && !flush(row) && !waited(row)));
+    readings.push("wake_ipis", "1", Lower, count(rows, |row| ipi(row) && mine(row) && waited(row)));
+    readings.push("tlb_ipis", "1", Lower, count(rows, |row| ipi(row) && flush(row)));
+    readings.push("other_ipis", "1", Lower, count(rows, |row| ipi(row) && !mine(row) && !flush(row)));
+    readings.push("ticks", "1", Lower, count(rows, |row| row.kind == "timer"));
+    readings.push("all", "1", Lower, count(rows, |_| true));
 }
 
 impl Scenario for Attribution {
@@ -105,7 +106,7 @@ impl Scenario for Attribution {
         "attribution"
     }
 
-    fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
+    fn run(&self, rig: &dyn Rig, context: &Context, readings: &mut Readings) -> Result<()> {
         let AttributionParams { cpus, times } = context.params(self.name())?;
         let [cpu, other] = cpus.0[..] else {
             return Err(LabError::Invalid(format!("attribution: params: cpus must be two, not {cpus}")));
@@ -119,7 +120,7 @@ impl Scenario for Attribution {
             let made = printed?.figure("injected", "1").map_err(|error| unmet(error.to_string()))?;
             let found = kind.found(&rows);
             tracing::info!("{}: {made} made, {found} found", kind.name);
-            samples.push(kind.metric, "%", Higher, 100.0 * found / made);
+            readings.push(kind.metric, "%", Higher, 100.0 * found / made);
         }
         Ok(())
     }
@@ -173,9 +174,9 @@ mod tests {
             Row { stack: vec!["folio_wake_bit".into()], ..row("resched", "reschedule", DRAINER, 4) },
             row("timer", "tick", "", 100),
         ];
-        let mut samples = Samples::default();
-        tell(&rows, &mut samples);
-        let value = |name: &str| samples.0.iter().find(|one| one.metric == name).unwrap().value;
+        let mut readings = Readings::default();
+        tell(&rows, &mut readings);
+        let value = |name: &str| readings.iter().find(|one| one.metric == name).unwrap().value;
         assert_eq!((value("work"), value("preemptions"), value("ipis")), (81.0, 50.0, 52.0));
         assert_eq!((value("wake_ipis"), value("tlb_ipis"), value("other_ipis")), (4.0, 9.0, 2.0));
         assert_eq!((value("ticks"), value("all")), (100.0, 308.0));

@@ -9,12 +9,14 @@ use std::time::Duration;
 use entrain_lab_machine::machine::{Command, Target};
 use entrain_lab_machine::{LabError, Result};
 
+use super::interface::{Context, Scenario};
 use super::isolated::{Cpus, OnCpus, Row, Watch, count};
 use super::patience::{CHURN, CHURNED};
 use super::product::{Service, shell, unmet};
-use super::{Context, Samples, Scenario, trace};
-use crate::experiment::Better::Lower;
-use crate::runner::Rig;
+use super::trace;
+use crate::metric::Better::Lower;
+use crate::reading::Readings;
+use crate::rig::Rig;
 
 /// See the module.
 pub(super) struct RtGuest;
@@ -43,7 +45,7 @@ impl Scenario for RtGuest {
         "rt-guest"
     }
 
-    fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
+    fn run(&self, rig: &dyn Rig, context: &Context, readings: &mut Readings) -> Result<()> {
         let guest = *context.guests.first().ok_or_else(|| LabError::Invalid("rt-guest: no guest".into()))?;
         let OnCpus { cpus: Cpus(cpus) } = context.params(self.name())?;
         let threads = trace::threads(rig)?.into_iter().nth(guest).map(|guest| guest.tids).unwrap_or_default();
@@ -58,19 +60,19 @@ impl Scenario for RtGuest {
         rig.sleep(BEFORE)?;
         let watch = Watch::of_thread(rig, watched)?;
         let begun = rig.now();
-        let told = inside(rig, guest, cpus.len() - 1, context.seconds / 2.0, samples);
+        let told = inside(rig, guest, cpus.len() - 1, context.seconds / 2.0, readings);
         let minutes = (rig.now() - begun).as_secs_f64() / 60.0;
         let rows = watch.end(rig)?;
         load.into_iter().try_for_each(Service::stop)?;
         shell(rig, Target::Host, CHURNED)?;
         told?;
-        tell(&rows, minutes, samples);
+        tell(&rows, minutes, readings);
         Ok(())
     }
 }
 
 /// cyclictest and oslat on a vCPU, for so many seconds each.
-fn inside(rig: &dyn Rig, guest: usize, vcpu: usize, seconds: f64, samples: &mut Samples) -> Result<()> {
+fn inside(rig: &dyn Rig, guest: usize, vcpu: usize, seconds: f64, readings: &mut Readings) -> Result<()> {
     let seconds = seconds.ceil();
     let limit = Duration::from_secs_f64(seconds + PATIENCE);
     let run = |line: &str| -> Result<String> {
@@ -88,26 +90,26 @@ fn inside(rig: &dyn Rig, guest: usize, vcpu: usize, seconds: f64, samples: &mut 
         let word = rest.split_whitespace().next().unwrap_or_default();
         word.parse::<f64>().map_err(|_| unmet(format!("cyclictest told no number behind {name} {text}")))
     };
-    samples.push("cyclictest_avg", "us", Lower, figure("Avg:")?);
-    samples.push("cyclictest_max", "us", Lower, figure("Max:")?);
+    readings.push("cyclictest_avg", "us", Lower, figure("Avg:")?);
+    readings.push("cyclictest_max", "us", Lower, figure("Max:")?);
     let text = run(&format!("oslat --cpu-list {vcpu} --cpu-main-thread 0 --rtprio 80 --duration {seconds}s"))?;
     let line = text.lines().find(|line| line.trim_start().starts_with("Maximum:"));
     let word = line.and_then(|line| line.split_whitespace().nth(1));
     let max = word
         .and_then(|word| word.parse::<f64>().ok())
         .ok_or_else(|| unmet(format!("oslat told no maximum: {text}")))?;
-    samples.push("oslat_max", "us", Lower, max);
+    readings.push("oslat_max", "us", Lower, max);
     Ok(())
 }
 
 /// Interruptions by kind, and of those how many have a remedy.
-fn tell(rows: &[Row], minutes: f64, samples: &mut Samples) {
+fn tell(rows: &[Row], minutes: f64, readings: &mut Readings) {
     for (kind, metric) in KINDS {
-        samples.push(metric, "1/min", Lower, count(rows, |row| row.kind == kind) / minutes);
+        readings.push(metric, "1/min", Lower, count(rows, |row| row.kind == kind) / minutes);
     }
     for row in rows.iter().filter(|row| row.remedy.is_some()) {
         tracing::info!("has a remedy: {row:?}");
     }
-    samples.push("with_remedy", "1/min", Lower, count(rows, |row| row.remedy.is_some()) / minutes);
-    samples.push("all", "1/min", Lower, count(rows, |_| true) / minutes);
+    readings.push("with_remedy", "1/min", Lower, count(rows, |row| row.remedy.is_some()) / minutes);
+    readings.push("all", "1/min", Lower, count(rows, |_| true) / minutes);
 }

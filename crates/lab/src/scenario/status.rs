@@ -4,10 +4,10 @@ use entrain_lab_machine::Result;
 use entrain_lab_machine::machine::{Command, Target};
 use serde_json::Value;
 
-use super::Samples;
 use super::product::{shell, unmet};
-use crate::experiment::Better::{Higher, Lower};
-use crate::runner::Rig;
+use crate::metric::Better::{Higher, Lower};
+use crate::reading::Readings;
+use crate::rig::Rig;
 
 /// The kernel's counting of the BPF programs' time, switched on for as long as this lives. It costs two clock readings a
 /// run, so that nothing else should be measured meanwhile.
@@ -83,7 +83,7 @@ pub(super) fn sum(vm: &Value, key: &str) -> f64 {
 const TICK: &str = "tick";
 
 /// What the BPF programs cost, by the kernel's own counting: all together, per event, and each that ran often.
-pub(super) fn bpf(before: &Value, after: &Value, samples: &mut Samples) {
+pub(super) fn bpf(before: &Value, after: &Value, readings: &mut Readings) {
     let list = |status: &Value| status["programs"].as_array().cloned().unwrap_or_default();
     let then = list(before);
     let old = |name: &Value, key: &str| -> f64 {
@@ -102,31 +102,31 @@ pub(super) fn bpf(before: &Value, after: &Value, samples: &mut Samples) {
         // Fewer say nothing of an average.
         if runs >= 100.0 && ns > 0.0 {
             let name = format!("{}_ns", program["name"].as_str().unwrap_or("unnamed"));
-            samples.push(&name, "ns", Lower, ns / runs);
+            readings.push(&name, "ns", Lower, ns / runs);
         }
     }
-    samples.push("bpf_time", "ms/s", Lower, all_ns / 1e6 / seconds);
-    samples.push("bpf_runs", "1/s", Lower, all_runs / seconds);
+    readings.push("bpf_time", "ms/s", Lower, all_ns / 1e6 / seconds);
+    readings.push("bpf_runs", "1/s", Lower, all_runs / seconds);
     let pcpus = |status: &Value, key: &str| -> f64 {
         status["pcpus"].as_array().into_iter().flatten().filter_map(|pcpu| pcpu[key].as_f64()).sum()
     };
     let grown = |key: &str| pcpus(after, key) - pcpus(before, key);
     let events = grown("switches") + grown("idles");
-    samples.push("vcpu_switches", "1/s", Lower, grown("switches") / seconds);
-    samples.push("idle_transitions", "1/s", Lower, grown("idles") / seconds);
+    readings.push("vcpu_switches", "1/s", Lower, grown("switches") / seconds);
+    readings.push("idle_transitions", "1/s", Lower, grown("idles") / seconds);
     if events > 0.0 {
-        samples.push("bpf_per_event", "ns", Lower, (all_ns - ticks_ns) / events);
+        readings.push("bpf_per_event", "ns", Lower, (all_ns - ticks_ns) / events);
     }
 }
 
 /// What the host's scheduler did with KVM's directed yields; nothing in mode `observe`.
-pub(super) fn yields(before: &Value, after: &Value, samples: &mut Samples) {
+pub(super) fn yields(before: &Value, after: &Value, readings: &mut Readings) {
     let seconds = seconds(before, after);
     let (Some(then), Some(now)) = (before["schedule"].as_object(), after["schedule"].as_object()) else { return };
     for (key, value) in now.iter().filter(|(key, _)| key.starts_with("yields_")) {
         let old = then.get(key).and_then(Value::as_f64).unwrap_or(0.0);
         let better = if key == "yields_honoured" { Higher } else { Lower };
-        samples.push(key, "1/s", better, (value.as_f64().unwrap_or(0.0) - old) / seconds);
+        readings.push(key, "1/s", better, (value.as_f64().unwrap_or(0.0) - old) / seconds);
     }
 }
 
@@ -158,9 +158,9 @@ mod tests {
                 "pcpus": [{"switches": switches, "idles": switches}],
             })
         };
-        let mut samples = Samples::default();
-        bpf(&look(0, 100, 1_000, 0), &look(2_000_000_000, 1_100, 401_000, 1_000), &mut samples);
-        let value = |name: &str| samples.0.iter().find(|one| one.metric == name).map(|one| one.value);
+        let mut readings = Readings::default();
+        bpf(&look(0, 100, 1_000, 0), &look(2_000_000_000, 1_100, 401_000, 1_000), &mut readings);
+        let value = |name: &str| readings.iter().find(|one| one.metric == name).map(|one| one.value);
         assert_eq!(value("observe_switch_ns"), Some(400.0));
         assert_eq!(value("rare_ns"), None, "too few runs");
         assert_eq!((value("bpf_time"), value("tick_ns")), (Some(0.8), Some(1200.0)));
@@ -171,11 +171,11 @@ mod tests {
     fn yields_are_told_only_by_a_scheduler() {
         let look =
             |now: u64, honoured: u64| json!({"now_ns": now, "schedule": {"yields_honoured": honoured, "switches": 9}});
-        let mut samples = Samples::default();
-        yields(&look(0, 10), &look(1_000_000_000, 30), &mut samples);
-        assert_eq!((samples.0.len(), samples.0[0].value), (1, 20.0));
-        let mut none = Samples::default();
+        let mut readings = Readings::default();
+        yields(&look(0, 10), &look(1_000_000_000, 30), &mut readings);
+        assert_eq!((readings.iter().count(), readings.iter().next().unwrap().value), (1, 20.0));
+        let mut none = Readings::default();
         yields(&json!({"schedule": null}), &json!({"schedule": null}), &mut none);
-        assert!(none.0.is_empty());
+        assert!(none.into_vec().is_empty());
     }
 }

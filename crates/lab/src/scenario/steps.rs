@@ -14,12 +14,13 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::beside::{self, Wanted};
+use super::interface::{Context, Scenario};
 use super::product::{shell, unmet};
 use super::trace::{self, Recording, Run};
-use super::{Context, Samples, Scenario};
-use crate::experiment::Better::{Higher, Lower};
 use crate::load::Printed;
-use crate::runner::Rig;
+use crate::metric::Better::{Higher, Lower};
+use crate::reading::Readings;
+use crate::rig::Rig;
 
 /// See the module.
 pub(super) struct Steps;
@@ -58,7 +59,7 @@ impl Scenario for Steps {
         "steps"
     }
 
-    fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
+    fn run(&self, rig: &dyn Rig, context: &Context, readings: &mut Readings) -> Result<()> {
         let wrong = |what: String| LabError::Invalid(format!("steps: {what}"));
         let params: Params = context.params("steps")?;
         let [first, second] = context.guests[..] else { return Err(wrong("needs two guests".into())) };
@@ -86,17 +87,17 @@ impl Scenario for Steps {
         let neighbour = neighbour.printed()?.1;
         let printed = beside::finish(running)?;
 
-        beside::figures(&params.figures, &context.guests, &printed, samples)?;
+        beside::figures(&params.figures, &context.guests, &printed, readings)?;
         if let Some((_, own)) = printed.first().filter(|(_, own)| !own.progress.is_empty()) {
-            throughput(own, &neighbour, offset, samples)?;
+            throughput(own, &neighbour, offset, readings)?;
         }
         if let (Some(before), Some(after)) = (parked, parks(rig, first)?) {
-            samples.push("parks", "1", Higher, after.0 - before.0);
-            samples.push("unparks", "1", Higher, after.1 - before.1);
+            readings.push("parks", "1", Higher, after.0 - before.0);
+            readings.push("unparks", "1", Higher, after.1 - before.1);
         }
         if let Some(recording) = recording {
             let text = recording.end()?;
-            times(&trace::runs(&text, &a.tids), &trace::runs(&text, &b.tids), pcpus, samples)?;
+            times(&trace::runs(&text, &a.tids), &trace::runs(&text, &b.tids), pcpus, readings)?;
         }
         Ok(())
     }
@@ -110,7 +111,7 @@ fn parks(rig: &dyn Rig, guest: usize) -> Result<Option<(f64, f64)>> {
 }
 
 /// What the first guest got done alone at the start, beside its neighbour, and in the neighbour's rests.
-fn throughput(own: &Printed, neighbour: &Printed, offset: f64, samples: &mut Samples) -> Result<()> {
+fn throughput(own: &Printed, neighbour: &Printed, offset: f64, readings: &mut Readings) -> Result<()> {
     let most = neighbour.progress.iter().map(|one| one.value).fold(0.0, f64::max);
     let (mut alone, mut shared, mut regained) = (Vec::new(), Vec::new(), Vec::new());
     let mut since = 0.0;
@@ -151,17 +152,17 @@ fn throughput(own: &Printed, neighbour: &Printed, offset: f64, samples: &mut Sam
     if median(&alone) <= 0.0 {
         return Err(unmet("the first guest got nothing done alone: this computer is too busy to tell"));
     }
-    samples.push("alone", "1/s", Higher, median(&alone));
-    samples.push("regained", "%", Higher, 100.0 * median(&regained) / median(&alone));
+    readings.push("alone", "1/s", Higher, median(&alone));
+    readings.push("regained", "%", Higher, 100.0 * median(&regained) / median(&alone));
     if !shared.is_empty() {
-        samples.push("shared", "%", Higher, 100.0 * median(&shared) / median(&alone));
+        readings.push("shared", "%", Higher, 100.0 * median(&shared) / median(&alone));
     }
     Ok(())
 }
 
 /// How long the first guest took to use all pCPUs after its neighbour rested, and to use no more vCPUs than it has pCPUs
 /// after it came back.
-fn times(own: &[Run], neighbour: &[Run], pcpus: usize, samples: &mut Samples) -> Result<()> {
+fn times(own: &[Run], neighbour: &[Run], pcpus: usize, readings: &mut Readings) -> Result<()> {
     let Some(start) = own.first().map(|run| run.start) else { return Err(unmet("the first guest never ran")) };
     let end = own.iter().chain(neighbour).map(|run| run.end).fold(start, f64::max);
     let windows = ((end - start) / WINDOW) as usize;
@@ -183,13 +184,13 @@ fn times(own: &[Run], neighbour: &[Run], pcpus: usize, samples: &mut Samples) ->
             }
         }
     }
-    samples.push("steps", "1", Higher, grow.len() as f64);
-    samples.push("unshrunk", "1", Lower, f64::from(unshrunk));
+    readings.push("steps", "1", Higher, grow.len() as f64);
+    readings.push("unshrunk", "1", Lower, f64::from(unshrunk));
     for (name, mut times) in [("grow", grow), ("shrink", shrink)] {
         times.sort_by(f64::total_cmp);
         if let Some(last) = times.last() {
-            samples.push(&format!("{name}_max"), "ms", Lower, 1e3 * last);
-            samples.push(&format!("{name}_p50"), "ms", Lower, 1e3 * times[times.len() / 2]);
+            readings.push(&format!("{name}_max"), "ms", Lower, 1e3 * last);
+            readings.push(&format!("{name}_p50"), "ms", Lower, 1e3 * times[times.len() / 2]);
         }
     }
     Ok(())

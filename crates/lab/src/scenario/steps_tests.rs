@@ -1,4 +1,4 @@
-use entrain_workloads::wire::Metric;
+use entrain_workloads::wire::Figure;
 
 use super::*;
 
@@ -23,9 +23,9 @@ fn growing_and_shrinking_are_timed_from_the_neighbour_s_steps() {
     // The neighbour works from 0 to 1 and from 2 to 3. The first guest grows 8.5 ms after 1, and gives a vCPU up 20 ms after 2.
     let neighbour = stretches(9, &[(0.0, 1.0), (2.0, 3.0)]);
     let own = sorted([stretches(1, &[(0.0, 3.4)]), stretches(2, &[(1.0085, 2.02), (3.0085, 3.4)])].concat());
-    let mut samples = Samples::default();
-    times(&own, &neighbour, 2, &mut samples).unwrap();
-    let value = |name: &str| samples.0.iter().find(|one| one.metric == name).map(|one| one.value);
+    let mut readings = Readings::default();
+    times(&own, &neighbour, 2, &mut readings).unwrap();
+    let value = |name: &str| readings.iter().find(|one| one.metric == name).map(|one| one.value);
     assert_eq!((value("steps"), value("unshrunk")), (Some(2.0), Some(0.0)));
     assert!((6.0..=9.0).contains(&value("grow_max").unwrap()), "{:?}", value("grow_max"));
     assert!((10.0..=40.0).contains(&value("shrink_p50").unwrap()), "{:?}", value("shrink_p50"));
@@ -35,23 +35,23 @@ fn growing_and_shrinking_are_timed_from_the_neighbour_s_steps() {
 fn a_guest_that_keeps_its_vcpus_in_use_is_told_as_such() {
     let neighbour = stretches(9, &[(0.5, 1.5)]);
     let own = sorted([stretches(1, &[(0.0, 3.0)]), stretches(2, &[(0.0, 3.0)])].concat());
-    let mut samples = Samples::default();
-    times(&own, &neighbour, 2, &mut samples).unwrap();
-    assert_eq!(samples.0.iter().find(|one| one.metric == "unshrunk").unwrap().value, 1.0);
+    let mut readings = Readings::default();
+    times(&own, &neighbour, 2, &mut readings).unwrap();
+    assert_eq!(readings.iter().find(|one| one.metric == "unshrunk").unwrap().value, 1.0);
 }
 
 #[test]
 fn throughput_is_compared_with_that_alone() {
-    let line = |(at, value): (f64, f64)| Metric { metric: "x".into(), value, unit: "1/s".into(), at: Some(at) };
-    let own: Vec<Metric> =
+    let line = |(at, value): (f64, f64)| Figure { metric: "x".into(), value, unit: "1/s".into(), at: Some(at) };
+    let own: Vec<Figure> =
         (1..=60).map(|i| f64::from(i) / 10.0).map(|at| line((at, if at <= 4.0 { 100.0 } else { 90.0 }))).collect();
     // Started after 2 s; works from 0 to 1 and rests until 4 of its own clock.
     let theirs =
         (1..=40).map(|i| f64::from(i) / 10.0).map(|at| line((at, if at <= 1.0 { 50.0 } else { 0.0 }))).collect();
-    let mut samples = Samples::default();
+    let mut readings = Readings::default();
     let printed = |progress| Printed { progress, ..Printed::default() };
-    throughput(&printed(own), &printed(theirs), 2.0, &mut samples).unwrap();
-    let value = |name: &str| samples.0.iter().find(|one| one.metric == name).unwrap().value;
+    throughput(&printed(own), &printed(theirs), 2.0, &mut readings).unwrap();
+    let value = |name: &str| readings.iter().find(|one| one.metric == name).unwrap().value;
     assert_eq!((value("alone"), value("shared")), (100.0, 100.0));
     assert_eq!(value("regained"), 90.0, "the median of the rests is what came after 4 s");
 }

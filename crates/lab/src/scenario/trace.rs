@@ -6,7 +6,7 @@ use entrain_lab_machine::Result;
 use entrain_lab_machine::machine::Target;
 
 use super::product::{shell, unmet};
-use crate::runner::Rig;
+use crate::rig::Rig;
 
 const FOLDER: &str = "/sys/kernel/tracing";
 

@@ -16,12 +16,13 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::beside::{self, Wanted};
+use super::interface::{Context, Scenario};
 use super::product::unmet;
 use super::status::{self, BpfStats, sum};
 use super::weights::Weights;
-use super::{Context, Samples, Scenario};
-use crate::experiment::Better::{Higher, Lower};
-use crate::runner::Rig;
+use crate::metric::Better::{Higher, Lower};
+use crate::reading::Readings;
+use crate::rig::Rig;
 
 /// See the module.
 pub(super) struct Watched;
@@ -71,7 +72,7 @@ impl Scenario for Watched {
         "watched"
     }
 
-    fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
+    fn run(&self, rig: &dyn Rig, context: &Context, readings: &mut Readings) -> Result<()> {
         let params = Params::read(context)?;
         let given = params.weights.as_ref().map(|list| list.iter().map(|&weight| f64::from(weight)).collect());
         let weights: Vec<f64> = given.unwrap_or_else(|| vec![1.0; context.guests.len()]);
@@ -91,22 +92,22 @@ impl Scenario for Watched {
         rig.sleep(Duration::from_secs_f64(context.seconds))?;
         let after = status::look(rig)?;
         let printed = beside::finish(running)?;
-        beside::figures(&params.figures, &context.guests, &printed, samples)?;
+        beside::figures(&params.figures, &context.guests, &printed, readings)?;
         let (Some(before), Some(after), Some((cpu, _))) = (before, after, cpu) else { return Ok(()) };
         if params.count_bpf {
-            status::bpf(&before, &after, samples);
+            status::bpf(&before, &after, readings);
             let (now, memory) = status::daemon(rig, &after)?;
-            samples.push("daemon_cpu", "%", Lower, 100.0 * (now - cpu) / status::seconds(&before, &after));
-            samples.push("daemon_memory", "MiB", Lower, memory);
+            readings.push("daemon_cpu", "%", Lower, 100.0 * (now - cpu) / status::seconds(&before, &after));
+            readings.push("daemon_memory", "MiB", Lower, memory);
         }
-        status::yields(&before, &after, samples);
+        status::yields(&before, &after, readings);
         // Guests without a load hardly run: there is nothing to share.
         let idle = params.loads.iter().all(Vec::is_empty);
-        if idle { Ok(()) } else { figures(&before, &after, &weights, samples) }
+        if idle { Ok(()) } else { figures(&before, &after, &weights, readings) }
     }
 }
 
-fn figures(before: &Value, after: &Value, weights: &[f64], samples: &mut Samples) -> Result<()> {
+fn figures(before: &Value, after: &Value, weights: &[f64], readings: &mut Readings) -> Result<()> {
     let seconds = status::seconds(before, after);
     let pairs = status::vms(before, after);
     if pairs.len() != weights.len() || seconds <= 0.0 {
@@ -119,17 +120,17 @@ fn figures(before: &Value, after: &Value, weights: &[f64], samples: &mut Samples
     }
     let grown = |key: &str| -> f64 { pairs.iter().map(|(old, new)| sum(new, key) - sum(old, key)).sum() };
     let (preemptions, read) = (grown("preemptions"), grown("samples"));
-    samples.push("preemptions", "1/s", Lower, preemptions / seconds);
-    samples.push("switches", "1/s", Lower, grown("switches") / seconds);
+    readings.push("preemptions", "1/s", Lower, preemptions / seconds);
+    readings.push("switches", "1/s", Lower, grown("switches") / seconds);
     if read > 0.0 {
-        samples.push("preempted_in_cs", "%", Lower, 100.0 * grown("preemptions_cs") / read);
-        samples.push("preempted_in_cs_rate", "1/s", Lower, grown("preemptions_cs") / seconds);
+        readings.push("preempted_in_cs", "%", Lower, 100.0 * grown("preemptions_cs") / read);
+        readings.push("preempted_in_cs_rate", "1/s", Lower, grown("preemptions_cs") / seconds);
     }
     let ran: Vec<f64> = pairs.iter().map(|(old, new)| sum(new, "run_ns") - sum(old, "run_ns")).collect();
     let all: f64 = ran.iter().sum();
-    samples.push("share_first", "%", Lower, 100.0 * ran[0] / all);
-    samples.push("fairness", "1", Higher, jain(&ran, weights));
-    samples.push("ready", "%", Lower, 100.0 * grown("ready_ns") / (grown("ready_ns") + all));
+    readings.push("share_first", "%", Lower, 100.0 * ran[0] / all);
+    readings.push("fairness", "1", Higher, jain(&ran, weights));
+    readings.push("ready", "%", Lower, 100.0 * grown("ready_ns") / (grown("ready_ns") + all));
     Ok(())
 }
 
@@ -162,14 +163,14 @@ mod tests {
     fn figures_are_differences() {
         let before = status(0, &[("b", 100, 10), ("a", 100, 10)]);
         let after = status(2_000_000_000, &[("b", 400, 20), ("a", 200, 10)]);
-        let mut samples = Samples::default();
-        figures(&before, &after, &[1.0, 3.0], &mut samples).unwrap();
-        let value = |name: &str| samples.0.iter().find(|s| s.metric == name).unwrap().value;
+        let mut readings = Readings::default();
+        figures(&before, &after, &[1.0, 3.0], &mut readings).unwrap();
+        let value = |name: &str| readings.iter().find(|s| s.metric == name).unwrap().value;
         assert_eq!(value("preempted_in_cs"), 50.0);
         assert_eq!(value("preemptions"), 10.0);
         assert_eq!(value("share_first"), 25.0, "a comes first by its name");
         assert_eq!(value("fairness"), 1.0, "b has three times a's weight and time");
-        assert!(figures(&before, &after, &[1.0], &mut Samples::default()).is_err());
+        assert!(figures(&before, &after, &[1.0], &mut Readings::default()).is_err());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use entrain_lab_machine::machine::Target;
 
 use super::product::{shell, unmet};
 use super::status;
-use crate::runner::Rig;
+use crate::rig::Rig;
 
 /// VMs with weights of their own; as before once this is dropped.
 pub(super) struct Weights<'a>(&'a dyn Rig);

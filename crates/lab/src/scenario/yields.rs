@@ -10,11 +10,13 @@ use entrain_lab_machine::machine::Target;
 use entrain_lab_machine::{LabError, Result};
 use serde::Deserialize;
 
+use super::interface::{Context, Scenario};
 use super::product::unmet;
 use super::trace::{self, Recording};
-use super::{Context, Samples, Scenario, beside, status};
-use crate::experiment::Better::{Higher, Lower};
-use crate::runner::Rig;
+use super::{beside, status};
+use crate::metric::Better::{Higher, Lower};
+use crate::reading::Readings;
+use crate::rig::Rig;
 
 /// See the module.
 pub(super) struct Yields;
@@ -38,7 +40,7 @@ impl Scenario for Yields {
         "yields"
     }
 
-    fn run(&self, rig: &dyn Rig, context: &Context, samples: &mut Samples) -> Result<()> {
+    fn run(&self, rig: &dyn Rig, context: &Context, readings: &mut Readings) -> Result<()> {
         let wrong = |what: String| LabError::Invalid(format!("yields: params: {what}"));
         let params: Params = context.params("yields")?;
         if params.loads.len() != context.guests.len() {
@@ -59,14 +61,14 @@ impl Scenario for Yields {
         recording.record(params.window)?;
         beside::finish(running)?;
         if let (Some(before), Some(after)) = (before, after) {
-            status::yields(&before, &after, samples);
+            status::yields(&before, &after, readings);
         }
-        told(&recording.end()?, &tids, samples)
+        told(&recording.end()?, &tids, readings)
     }
 }
 
 /// Yields to these threads and what became of them.
-fn told(text: &str, tids: &[u32], samples: &mut Samples) -> Result<()> {
+fn told(text: &str, tids: &[u32], readings: &mut Readings) -> Result<()> {
     let (mut asked, mut waits) = (Vec::new(), Vec::new());
     let (mut first, mut last, mut switches) = (None, 0.0, 0_u32);
     for line in text.lines() {
@@ -95,16 +97,16 @@ fn told(text: &str, tids: &[u32], samples: &mut Samples) -> Result<()> {
     }
     // What nobody ran for until the end of the record was in vain, as far as it was seen.
     let all = waits.len() + asked.len();
-    samples.push("switches", "1/s", Lower, f64::from(switches) / seconds);
-    samples.push("yields", "1/s", Higher, all as f64 / seconds);
+    readings.push("switches", "1/s", Lower, f64::from(switches) / seconds);
+    readings.push("yields", "1/s", Higher, all as f64 / seconds);
     if all > 0 {
         let soon = waits.iter().filter(|wait| **wait <= SOON).count();
-        samples.push("useful", "%", Higher, 100.0 * soon as f64 / all as f64);
+        readings.push("useful", "%", Higher, 100.0 * soon as f64 / all as f64);
     }
     waits.sort_by(f64::total_cmp);
     if let Some(median) = waits.get(waits.len() / 2) {
-        samples.push("yield_to_run_p50", "us", Lower, 1e6 * median);
-        samples.push("yield_to_run_p90", "us", Lower, 1e6 * waits[waits.len() * 9 / 10]);
+        readings.push("yield_to_run_p50", "us", Lower, 1e6 * median);
+        readings.push("yield_to_run_p90", "us", Lower, 1e6 * waits[waits.len() * 9 / 10]);
     }
     Ok(())
 }
@@ -133,12 +135,12 @@ mod tests {
             switch(2.0, 7, 0),
         ]
         .concat();
-        let mut samples = Samples::default();
-        told(&text, &[7, 8], &mut samples).unwrap();
-        let value = |name: &str| samples.0.iter().find(|one| one.metric == name).unwrap().value;
+        let mut readings = Readings::default();
+        told(&text, &[7, 8], &mut readings).unwrap();
+        let value = |name: &str| readings.iter().find(|one| one.metric == name).unwrap().value;
         assert_eq!(value("yields"), 3.0);
         assert!((value("useful") - 100.0 / 3.0).abs() < 1e-9);
         assert!((value("yield_to_run_p50") - 100_000.0).abs() < 1.0);
-        assert!(told("", &[7], &mut Samples::default()).is_err());
+        assert!(told("", &[7], &mut Readings::default()).is_err());
     }
 }

@@ -5,24 +5,24 @@ pub const PLACEHOLDERS: &[&str] = &["seconds", "warmup", "vcpus", "pcpus", "gues
 
 /// What the placeholders stand for, where one command runs.
 #[derive(Debug, Clone)]
-pub(super) struct Values {
+pub(crate) struct Values {
     /// Length of the measured window in seconds.
-    pub(super) seconds: f64,
+    pub(crate) seconds: f64,
     /// Time before it in seconds.
-    pub(super) warmup: f64,
+    pub(crate) warmup: f64,
     /// CPUs of the guest, or of the host machine where the command runs there.
-    pub(super) vcpus: u32,
+    pub(crate) vcpus: u32,
     /// CPUs of the host machine.
-    pub(super) pcpus: u32,
+    pub(crate) pcpus: u32,
     /// Name of the guest; `host` on the host machine.
-    pub(super) guest: String,
+    pub(crate) guest: String,
     /// The run's seed, mixed with the boot's number.
-    pub(super) seed: u64,
+    pub(crate) seed: u64,
 }
 
 impl Values {
     /// The arguments with every placeholder replaced.
-    pub(super) fn expand(&self, argv: &[String]) -> Vec<String> {
+    pub(crate) fn expand(&self, argv: &[String]) -> Vec<String> {
         argv.iter().map(|argument| self.expand_one(argument)).collect()
     }
 

@@ -11,12 +11,12 @@ use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, P
 use crate::output;
 
 /// Thought length of a boot in ms; only the bar depends on it.
-pub(super) const BOOT: u64 = 30_000;
+pub(crate) const BOOT: u64 = 30_000;
 /// Time of a sample beside its window in ms: starting, ending, its part of the arm's set-up.
 const BESIDE: u64 = 800;
 
 /// Thought length of a sample in ms.
-pub(super) fn sample(seconds: f64) -> u64 {
+pub(crate) fn sample(seconds: f64) -> u64 {
     (seconds * 1000.0) as u64 + BESIDE
 }
 
@@ -66,25 +66,25 @@ impl Bar {
         Self(Arc::new(Line { bar, plain: false, advanced: Arc::default() }))
     }
 
-    pub(super) fn expect(&self, milliseconds: u64) {
+    pub(crate) fn expect(&self, milliseconds: u64) {
         self.0.bar.set_length(milliseconds);
     }
 
-    pub(super) fn advance(&self, milliseconds: u64) {
+    pub(crate) fn advance(&self, milliseconds: u64) {
         self.0.bar.inc(milliseconds);
         self.0.advanced.store(self.0.bar.elapsed().as_millis() as u64, Ordering::Relaxed);
     }
 
-    pub(super) fn position(&self) -> u64 {
+    pub(crate) fn position(&self) -> u64 {
         self.0.bar.position()
     }
 
     /// A boot is repeated: what it had done is to do again.
-    pub(super) fn back_to(&self, position: u64) {
+    pub(crate) fn back_to(&self, position: u64) {
         self.0.bar.set_position(position);
     }
 
-    pub(super) fn set(&self, text: &str) {
+    pub(crate) fn set(&self, text: &str) {
         tracing::info!("{text}");
         self.0.bar.set_message(text.to_owned());
     }
@@ -101,7 +101,7 @@ impl Bar {
     }
 
     /// A line that stays.
-    pub(super) fn say(&self, text: &str) {
+    pub(crate) fn say(&self, text: &str) {
         tracing::info!("{text}");
         if self.0.plain {
             line(text);
