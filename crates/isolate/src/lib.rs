@@ -5,7 +5,5 @@
 
 pub mod check;
 pub mod cli;
-mod cpuset;
-mod root;
-mod symbols;
+mod stack;
 pub mod watch;

@@ -1,9 +1,10 @@
 //! What is chosen at boot: which CPUs are isolated from what, RCU, clocks, watchdogs.
 
+use entrain_system::CpuSet;
+
 use super::change::Change;
 use super::finding::{Finding, State};
 use super::system::{System, shown};
-use crate::cpuset::CpuSet;
 
 const PARAMETERS: &str = "Documentation/admin-guide/kernel-parameters.txt";
 /// Clocks that are read without leaving the CPU, and are good enough for a stopped tick.
@@ -91,8 +92,8 @@ fn guest_exit(system: &System) -> Finding {
 
 fn clocksource(system: &System) -> Option<Finding> {
     let folder = "sys/devices/system/clocksource/clocksource0";
-    let found = system.root.read(&format!("{folder}/current_clocksource"))?;
-    let offered = system.root.read(&format!("{folder}/available_clocksource")).unwrap_or_default();
+    let found = system.root.trimmed(format!("{folder}/current_clocksource"))?;
+    let offered = system.root.trimmed(format!("{folder}/available_clocksource")).unwrap_or_default();
     let better = CLOCKS.iter().find(|name| offered.split_ascii_whitespace().any(|one| one == **name));
     let path = format!("{folder}/current_clocksource");
     let fix = better.and_then(|name| Change::write(&system.root, &path, *name));
@@ -108,7 +109,7 @@ fn clocksource(system: &System) -> Option<Finding> {
 
 fn watchdog(system: &System) -> Option<Finding> {
     let path = "proc/sys/kernel/watchdog_cpumask";
-    if system.root.read("proc/sys/kernel/soft_watchdog")? == "0" {
+    if system.root.trimmed("proc/sys/kernel/soft_watchdog")? == "0" {
         return None;
     }
     let found: CpuSet = system.root.parse(path)?;
@@ -126,7 +127,7 @@ fn watchdog(system: &System) -> Option<Finding> {
 
 fn nmi_watchdog(system: &System) -> Option<Finding> {
     let path = "proc/sys/kernel/nmi_watchdog";
-    let found = system.root.read(path)?;
+    let found = system.root.trimmed(path)?;
     let state = State::when(found == "0");
     let fix = Change::write(&system.root, path, "0");
     Some(
@@ -141,7 +142,7 @@ fn nmi_watchdog(system: &System) -> Option<Finding> {
 
 fn expedited(system: &System) -> Option<Finding> {
     let path = "sys/kernel/rcu_normal";
-    let found = system.root.read(path)?;
+    let found = system.root.trimmed(path)?;
     let fix = Change::write(&system.root, path, "1");
     Some(
         Finding::new("expedited RCU", State::when(found == "1"), format!("rcu_normal={found}"), "rcu_normal=1")
@@ -156,7 +157,7 @@ fn expedited(system: &System) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::root::tests::tree;
+    use entrain_system::fake::tree;
 
     fn outcome(files: &[(&str, &str)]) -> Vec<(&'static str, State, String)> {
         let (_dir, root) = tree(files);

@@ -2,12 +2,10 @@
 
 use std::io;
 
+use entrain_system::{CpuSet, Root};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet as KernelSet, sched_setaffinity};
 use serde::{Deserialize, Serialize};
-
-use crate::cpuset::CpuSet;
-use crate::root::Root;
 
 /// One change: what it was and what it becomes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,7 +22,7 @@ pub(crate) enum Change {
 impl Change {
     /// A write of `new` over what the file holds now; `None` when it cannot be read.
     pub(crate) fn write(root: &Root, path: &str, new: impl Into<String>) -> Option<Self> {
-        Some(Self::Write { path: path.to_owned(), old: root.read(path)?, new: new.into() })
+        Some(Self::Write { path: path.to_owned(), old: root.trimmed(path)?, new: new.into() })
     }
 
     /// The command that does it.
@@ -90,7 +88,7 @@ impl Change {
 
 /// When a thread started, in ticks since boot. A thread's number finds its folder although `/proc` does not list it.
 pub(crate) fn start_time(root: &Root, tid: i32) -> Option<u64> {
-    stat_field(&root.read(&format!("proc/{tid}/stat"))?, 22)?.parse().ok()
+    stat_field(&root.trimmed(format!("proc/{tid}/stat"))?, 22)?.parse().ok()
 }
 
 /// Field `number` (from 3 on, as proc(5) counts) of a stat file's text; the name may hold spaces and parentheses.
@@ -111,7 +109,7 @@ fn policy_option(policy: i32) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::root::tests::tree;
+    use entrain_system::fake::tree;
 
     #[test]
     fn a_write_can_be_taken_back() {
@@ -119,10 +117,10 @@ mod tests {
         let change = Change::write(&root, "proc/sys/kernel/numa_balancing", "0").unwrap();
         assert_eq!(change.command(), "echo 0 > /proc/sys/kernel/numa_balancing");
         change.apply(&root).unwrap();
-        assert_eq!(root.read("proc/sys/kernel/numa_balancing").unwrap(), "0");
+        assert_eq!(root.trimmed("proc/sys/kernel/numa_balancing").unwrap(), "0");
         assert_eq!(change.reverse().command(), "echo 1 > /proc/sys/kernel/numa_balancing");
         change.reverse().apply(&root).unwrap();
-        assert_eq!(root.read("proc/sys/kernel/numa_balancing").unwrap(), "1");
+        assert_eq!(root.trimmed("proc/sys/kernel/numa_balancing").unwrap(), "1");
         assert!(change.same_thing(&change.reverse()));
         assert!(Change::write(&root, "proc/absent", "0").is_none());
     }

@@ -1,9 +1,10 @@
 //! Where interrupts, work items and kernel threads may run.
 
+use entrain_system::CpuSet;
+
 use super::change::{Change, stat_field};
 use super::finding::{Finding, State};
 use super::system::{System, shown};
-use crate::cpuset::CpuSet;
 
 /// Names shown of a long list.
 const SHOWN: usize = 5;
@@ -26,7 +27,7 @@ pub(super) fn check(system: &System) -> Vec<Finding> {
 
 fn default_affinity(system: &System) -> Option<Finding> {
     let path = "proc/irq/default_smp_affinity";
-    let found = CpuSet::from_mask(&system.root.read(path)?)?;
+    let found = CpuSet::from_mask(&system.root.trimmed(path)?)?;
     let fix = Change::write(&system.root, path, system.housekeeping.to_mask());
     let found = found.common(&system.online);
     let state = State::when(found.common(&system.quiet).is_empty());
@@ -44,11 +45,11 @@ fn affinities(system: &System) -> Finding {
         let folder = format!("proc/irq/{number}");
         // Interrupts in use have a folder named after their handler.
         let handlers = system.root.list(&folder);
-        let Some(handler) = handlers.iter().find(|name| system.root.path(&format!("{folder}/{name}")).is_dir()) else {
+        let Some(handler) = handlers.iter().find(|name| system.root.path(format!("{folder}/{name}")).is_dir()) else {
             continue;
         };
         let path = format!("{folder}/smp_affinity_list");
-        let allowed = system.root.cpus(&path);
+        let allowed = system.root.cpus_or_none(&path);
         if allowed.common(&system.quiet).is_empty() {
             continue;
         }
@@ -63,7 +64,7 @@ fn affinities(system: &System) -> Finding {
 
 fn workqueues(system: &System) -> Option<Finding> {
     let path = "sys/devices/virtual/workqueue/cpumask";
-    let found = CpuSet::from_mask(&system.root.read(path)?)?.common(&system.online);
+    let found = CpuSet::from_mask(&system.root.trimmed(path)?)?.common(&system.online);
     let state = State::when(found.common(&system.quiet).is_empty());
     let fix = Change::write(&system.root, path, system.housekeeping.to_mask());
     Some(
@@ -79,7 +80,7 @@ fn threads(system: &System) -> Finding {
     let mut changes = Vec::new();
     for name in system.root.list("proc") {
         let Ok(tid) = name.parse::<i32>() else { continue };
-        let Some(stat) = system.root.read(&format!("proc/{tid}/stat")) else { continue };
+        let Some(stat) = system.root.trimmed(format!("proc/{tid}/stat")) else { continue };
         let flags: u64 = stat_field(&stat, 9).and_then(|text| text.parse().ok()).unwrap_or(0);
         if flags & PF_KTHREAD == 0 || flags & PF_NO_SETAFFINITY != 0 {
             continue;
@@ -89,7 +90,7 @@ fn threads(system: &System) -> Finding {
         if allowed.common(&system.quiet).is_empty() || allowed.without(&system.quiet).is_empty() {
             continue;
         }
-        let comm = system.root.read(&format!("proc/{tid}/comm")).unwrap_or_default();
+        let comm = system.root.trimmed(format!("proc/{tid}/comm")).unwrap_or_default();
         names.push(format!("{comm} ({tid})"));
         let started = stat_field(&stat, 22).and_then(|text| text.parse().ok()).unwrap_or(0);
         changes.push(Change::Affinity {
@@ -119,7 +120,7 @@ fn list(names: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::root::tests::tree;
+    use entrain_system::fake::tree;
 
     #[test]
     fn interrupts_work_and_threads_that_may_come_are_found() {

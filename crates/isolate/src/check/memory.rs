@@ -29,7 +29,7 @@ fn huge_pages(system: &System) -> Option<Finding> {
 
 fn khugepaged(system: &System) -> Option<Finding> {
     let path = "sys/kernel/mm/transparent_hugepage/khugepaged/defrag";
-    let found = system.root.read(path)?;
+    let found = system.root.trimmed(path)?;
     let off = system.root.chosen("sys/kernel/mm/transparent_hugepage/enabled").as_deref() == Some("never");
     let fix = Change::write(&system.root, path, "0");
     Some(
@@ -41,7 +41,7 @@ fn khugepaged(system: &System) -> Option<Finding> {
 
 fn ksm(system: &System) -> Option<Finding> {
     let path = "sys/kernel/mm/ksm/run";
-    let found = system.root.read(path)?;
+    let found = system.root.trimmed(path)?;
     let fix = Change::write(&system.root, path, "0");
     Some(
         Finding::new("KSM", State::when(found != "1"), found, "0")
@@ -55,7 +55,7 @@ fn ksm(system: &System) -> Option<Finding> {
 
 fn compaction(system: &System) -> Option<Finding> {
     let path = "proc/sys/vm/compaction_proactiveness";
-    let found = system.root.read(path)?;
+    let found = system.root.trimmed(path)?;
     let fix = Change::write(&system.root, path, "0");
     Some(
         Finding::new("proactive compaction", State::when(found == "0"), found, "0")
@@ -70,7 +70,7 @@ fn compaction(system: &System) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::root::tests::tree;
+    use entrain_system::fake::tree;
 
     #[test]
     fn settings_of_memory() {

@@ -18,10 +18,9 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
+use entrain_system::{CpuSet, Root};
 use rustix::termios;
 
-use crate::cpuset::CpuSet;
-use crate::root::Root;
 use change::Change;
 use finding::{Finding, State};
 use system::System;
@@ -69,7 +68,7 @@ pub fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn checked(args: &CheckArgs) -> anyhow::Result<ExitCode> {
-    let root = Root::new(&args.root);
+    let root = Root::at(&args.root);
     if args.undo {
         return undo(&root, args.json);
     }
@@ -95,7 +94,7 @@ fn checked(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     }
     let todo = findings.iter().any(|finding| finding.state == State::Todo);
     if args.json {
-        let kernel = system.root.read("proc/sys/kernel/osrelease").unwrap_or_default();
+        let kernel = system.root.trimmed("proc/sys/kernel/osrelease").unwrap_or_default();
         let json = serde_json::json!({
             "schema": 1, "kernel": kernel, "rt": system.rt, "guest": system.guest, "cpus": system.quiet,
             "housekeeping": system.housekeeping, "ok": !todo, "checks": findings, "applied": applied,
@@ -219,7 +218,7 @@ fn changes_text(title: &str, applied: &[Applied], undo: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::root::tests::tree;
+    use entrain_system::fake::tree;
 
     #[test]
     fn fix_and_undo_leave_everything_as_it_was() {
@@ -236,14 +235,14 @@ mod tests {
         let applied = fix(&root, &look()).unwrap();
         assert_eq!(applied.len(), 4, "{applied:?}");
         assert!(applied.iter().all(|one| one.error.is_none()));
-        assert_eq!(root.read("proc/irq/default_smp_affinity").unwrap(), "3");
+        assert_eq!(root.trimmed("proc/irq/default_smp_affinity").unwrap(), "3");
         // A second run finds nothing; somebody's change in between does not become the original value.
         assert!(fix(&root, &look()).unwrap().is_empty());
         root.write("sys/kernel/mm/ksm/run", "1").unwrap();
         assert_eq!(fix(&root, &look()).unwrap().len(), 1);
         assert_eq!(undo(&root, false).unwrap(), ExitCode::SUCCESS);
         for (path, text) in files {
-            assert_eq!(root.read(path).unwrap(), text, "{path}");
+            assert_eq!(root.trimmed(path).unwrap(), text, "{path}");
         }
         assert!(record::load(&root).unwrap().is_empty());
     }

@@ -26,12 +26,12 @@ fn idle_states(system: &System) -> Finding {
     for cpu in system.quiet.iter() {
         let folder = format!("sys/devices/system/cpu/cpu{cpu}/cpuidle");
         for state in system.root.list(&folder) {
-            let latency: u32 = system.root.parse(&format!("{folder}/{state}/latency")).unwrap_or(0);
+            let latency: u32 = system.root.parse(format!("{folder}/{state}/latency")).unwrap_or(0);
             let path = format!("{folder}/{state}/disable");
-            if latency <= LATENCY || system.root.read(&path).is_none_or(|text| text != "0") {
+            if latency <= LATENCY || system.root.trimmed(&path).is_none_or(|text| text != "0") {
                 continue;
             }
-            let name = system.root.read(&format!("{folder}/{state}/name")).unwrap_or(state);
+            let name = system.root.trimmed(format!("{folder}/{state}/name")).unwrap_or(state);
             let shown = format!("{name} ({latency} us)");
             if !names.contains(&shown) {
                 names.push(shown);
@@ -54,8 +54,8 @@ fn haltpoll(system: &System) -> Option<Finding> {
         return None;
     }
     let path = "sys/module/haltpoll/parameters/guest_halt_poll_ns";
-    let driver = system.root.read("sys/devices/system/cpu/cpuidle/current_driver").unwrap_or_default();
-    let found = system.root.read(path).unwrap_or_default();
+    let driver = system.root.trimmed("sys/devices/system/cpu/cpuidle/current_driver").unwrap_or_default();
+    let found = system.root.trimmed(path).unwrap_or_default();
     let good = driver == "haltpoll" && found != "0";
     let shown = match driver.as_str() {
         "haltpoll" => format!("haltpoll, {found} ns"),
@@ -80,7 +80,7 @@ fn governor(system: &System) -> Option<Finding> {
     let mut changes = Vec::new();
     for cpu in system.quiet.iter() {
         let path = format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor");
-        let Some(name) = system.root.read(&path) else { continue };
+        let Some(name) = system.root.trimmed(&path) else { continue };
         if name != "performance" {
             changes.extend(Change::write(&system.root, &path, "performance"));
         }
@@ -98,7 +98,7 @@ fn governor(system: &System) -> Option<Finding> {
 fn siblings(system: &System) -> Option<Finding> {
     let mut shared = Vec::new();
     for cpu in system.quiet.iter() {
-        let all = system.root.cpus(&format!("sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"));
+        let all = system.root.cpus_or_none(format!("sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"));
         let others = all.common(&system.housekeeping);
         if !others.is_empty() {
             shared.push(format!("{cpu} with {others}"));
@@ -120,7 +120,7 @@ fn siblings(system: &System) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::root::tests::tree;
+    use entrain_system::fake::tree;
 
     #[test]
     fn slow_wake_ups_of_isolated_cpus_only() {

@@ -5,9 +5,9 @@ use std::fs;
 use std::io;
 
 use anyhow::Context;
+use entrain_system::Root;
 
 use super::change::Change;
-use crate::root::Root;
 
 const FOLDER: &str = "run/entrain";
 const FILE: &str = "run/entrain/isolate-undo.json";

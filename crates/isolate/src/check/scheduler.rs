@@ -46,12 +46,12 @@ fn fair_server(system: &System) -> Option<Finding> {
         return Some(finding.by("mount -t debugfs none /sys/kernel/debug"));
     }
     let path = |cpu: u32| format!("{FAIR}/cpu{cpu}/runtime");
-    if system.quiet.iter().any(|cpu| system.root.read(&path(cpu)).is_none()) {
+    if system.quiet.iter().any(|cpu| system.root.trimmed(&path(cpu)).is_none()) {
         let finding = Finding::new("fair server", State::Unknown, "can't be read", "off on isolated CPUs");
         return Some(finding.because(why, source).by("run as root; lockdown (Secure Boot) closes debugfs"));
     }
     let on: Vec<u32> =
-        system.quiet.iter().filter(|cpu| system.root.read(&path(*cpu)).is_some_and(|text| text != "0")).collect();
+        system.quiet.iter().filter(|cpu| system.root.trimmed(&path(*cpu)).is_some_and(|text| text != "0")).collect();
     let found = match on.as_slice() {
         [] => "off".to_owned(),
         cpus => format!("on: CPU {}", cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",")),
@@ -66,7 +66,7 @@ fn fair_server(system: &System) -> Option<Finding> {
 
 fn migration(system: &System) -> Option<Finding> {
     let path = "proc/sys/kernel/timer_migration";
-    let found = system.root.read(path)?;
+    let found = system.root.trimmed(path)?;
     let fix = Change::write(&system.root, path, "1");
     Some(
         Finding::new("timer migration", State::when(found == "1"), found, "1")
@@ -81,7 +81,7 @@ fn migration(system: &System) -> Option<Finding> {
 
 fn numa(system: &System) -> Option<Finding> {
     let path = "proc/sys/kernel/numa_balancing";
-    let found = system.root.read(path)?;
+    let found = system.root.trimmed(path)?;
     let fix = Change::write(&system.root, path, "0");
     Some(
         Finding::new("NUMA balancing", State::when(found == "0"), found, "0")
@@ -96,7 +96,7 @@ fn numa(system: &System) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::root::tests::tree;
+    use entrain_system::fake::tree;
 
     #[test]
     fn settings_of_the_scheduler() {

@@ -1,7 +1,6 @@
 //! What all checks start from: which CPUs, which kernel, how it was booted.
 
-use crate::cpuset::CpuSet;
-use crate::root::Root;
+use entrain_system::{CpuSet, Root};
 
 /// The system under check.
 #[derive(Clone, Debug)]
@@ -27,11 +26,11 @@ pub(crate) struct System {
 impl System {
     /// Reads it. `wanted` are the CPUs that are to be quiet, if anybody said so.
     pub(crate) fn read(root: Root, wanted: Option<&CpuSet>) -> Self {
-        let online = root.cpus("sys/devices/system/cpu/online");
-        let isolated = root.cpus("sys/devices/system/cpu/isolated");
-        let nohz_full = root.cpus("sys/devices/system/cpu/nohz_full");
-        let possible = root.cpus("sys/devices/system/cpu/possible");
-        let cmdline = root.read("proc/cmdline").unwrap_or_default();
+        let online = root.cpus_or_none("sys/devices/system/cpu/online");
+        let isolated = root.cpus_or_none("sys/devices/system/cpu/isolated");
+        let nohz_full = root.cpus_or_none("sys/devices/system/cpu/nohz_full");
+        let possible = root.cpus_or_none("sys/devices/system/cpu/possible");
+        let cmdline = root.trimmed("proc/cmdline").unwrap_or_default();
         let rcu_nocbs = match parameter(&cmdline, "rcu_nocbs") {
             Some("all") => possible,
             Some(list) => list.parse().unwrap_or_default(),
@@ -41,11 +40,11 @@ impl System {
         let named = isolated.union(&nohz_full);
         let found = || if named.is_empty() { rcu_nocbs.clone() } else { named.clone() };
         let quiet = wanted.cloned().unwrap_or_else(found).common(&online);
-        let osrelease = root.read("proc/sys/kernel/osrelease").unwrap_or_default();
+        let osrelease = root.trimmed("proc/sys/kernel/osrelease").unwrap_or_default();
         Self {
             housekeeping: online.without(&quiet),
-            rt: root.read("sys/kernel/realtime").as_deref() == Some("1") || osrelease.contains("-rt"),
-            guest: root.read("proc/cpuinfo").is_some_and(|text| has_flag(&text, "hypervisor")),
+            rt: root.trimmed("sys/kernel/realtime").as_deref() == Some("1") || osrelease.contains("-rt"),
+            guest: root.trimmed("proc/cpuinfo").is_some_and(|text| has_flag(&text, "hypervisor")),
             release: release(&osrelease),
             root,
             online,
@@ -93,7 +92,7 @@ pub(crate) fn shown(cpus: &CpuSet) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::root::tests::tree;
+    use entrain_system::fake::tree;
 
     #[test]
     fn the_command_line_and_the_kernel() {

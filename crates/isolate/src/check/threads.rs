@@ -1,10 +1,10 @@
 //! Virtual machines on isolated CPUs: KVM's parameters, pinning, priority and memory of their threads.
 
+use entrain_system::{CpuSet, Root};
+
 use super::change::{Change, stat_field};
 use super::finding::{Finding, State};
 use super::system::System;
-use crate::cpuset::CpuSet;
-use crate::root::Root;
 use crate::watch::target::is_vcpu_name;
 
 const TUNED: &str = "tuned's profile realtime-virtual-host";
@@ -46,7 +46,7 @@ pub(super) fn check(system: &System) -> Vec<Finding> {
 
 /// The CPUs that a thread may run on.
 pub(super) fn allowed(root: &Root, folder: &str) -> Option<CpuSet> {
-    let status = root.read(&format!("{folder}/status"))?;
+    let status = root.trimmed(format!("{folder}/status"))?;
     status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")?.trim().parse().ok())
 }
 
@@ -59,8 +59,8 @@ fn threads(root: &Root, pid: i32) -> Vec<Thread> {
     let read = |name: String| {
         let tid: i32 = name.parse().ok()?;
         let folder = format!("proc/{pid}/task/{tid}");
-        let comm = root.read(&format!("{folder}/comm"))?;
-        let stat = root.read(&format!("{folder}/stat"))?;
+        let comm = root.trimmed(format!("{folder}/comm"))?;
+        let stat = root.trimmed(format!("{folder}/stat"))?;
         let number = |field| stat_field(&stat, field).and_then(|text| text.parse().ok()).unwrap_or(0);
         Some(Thread {
             tid,
@@ -71,7 +71,7 @@ fn threads(root: &Root, pid: i32) -> Vec<Thread> {
             comm,
         })
     };
-    root.list(&format!("proc/{pid}/task")).into_iter().filter_map(read).collect()
+    root.list(format!("proc/{pid}/task")).into_iter().filter_map(read).collect()
 }
 
 /// KVM's module parameters; those that can't be changed at run time go to /etc/modprobe.d.
@@ -81,7 +81,7 @@ fn parameters(system: &System) -> Vec<Finding> {
         return all;
     }
     let sync = "sys/module/kvm/parameters/kvmclock_periodic_sync";
-    if let Some(found) = system.root.read(sync) {
+    if let Some(found) = system.root.trimmed(sync) {
         all.push(
             Finding::new("kvm kvmclock_periodic_sync", State::when(found == "N"), found, "N")
                 .because("every 300 s KVM kicks all vCPUs to correct a drift that NTP in the guest corrects as well", TUNED)
@@ -89,7 +89,7 @@ fn parameters(system: &System) -> Vec<Finding> {
         );
     }
     let gap = "sys/module/kvm_intel/parameters/ple_gap";
-    if let Some(found) = system.root.read(gap) {
+    if let Some(found) = system.root.trimmed(gap) {
         all.push(
             Finding::new("kvm_intel ple_gap", State::when(found == "0"), found, "0")
                 .because("a vCPU that has its pCPU for itself gains nothing from exits in spin loops", TUNED)
@@ -103,8 +103,8 @@ fn parameters(system: &System) -> Vec<Finding> {
 /// Whether a vCPU's own timer, which fires on a housekeeping CPU, reaches the vCPU without an exit.
 fn posted_timer(system: &System) -> Option<Finding> {
     let vendor = ["kvm_intel/parameters/enable_apicv", "kvm_amd/parameters/avic"];
-    let (path, on) = vendor.iter().find_map(|path| Some((path, system.root.read(&format!("sys/module/{path}"))?)))?;
-    let inject = system.root.read("sys/module/kvm/parameters/pi_inject_timer")?;
+    let (path, on) = vendor.iter().find_map(|path| Some((path, system.root.trimmed(format!("sys/module/{path}"))?)))?;
+    let inject = system.root.trimmed("sys/module/kvm/parameters/pi_inject_timer")?;
     let posted = matches!(on.as_str(), "Y" | "1");
     // Negative: the kernel decides, and takes it where nohz_full is set.
     let good = posted && inject != "0";
@@ -196,7 +196,7 @@ fn emulator(system: &System, vms: &[Vm]) -> Finding {
 
 fn locked(system: &System, vms: &[Vm]) -> Finding {
     let kib = |vm: &Vm, name: &str| {
-        let status = system.root.read(&format!("proc/{}/status", vm.pid))?;
+        let status = system.root.trimmed(format!("proc/{}/status", vm.pid))?;
         let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
         line.split_ascii_whitespace().next()?.parse::<u64>().ok()
     };
@@ -227,7 +227,7 @@ impl System {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::root::tests::tree;
+    use entrain_system::fake::tree;
 
     fn files(threads: &[(i32, &str, &str, i32)]) -> Vec<(String, String)> {
         let mut files = vec![("proc/70/status".to_owned(), "VmLck:\t    0 kB\nVmRSS:\t  409600 kB\n".to_owned())];

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use entrain_system::Root;
 use rustix::thread::{CpuSet as KernelSet, sched_setaffinity};
 
 use super::interface::Kind;
 use super::report::Row;
 use super::{Watch, WatchArgs};
-use crate::root::Root;
 
 const MEMBARRIER_PRIVATE_EXPEDITED: i32 = 1 << 3;
 const MEMBARRIER_REGISTER_PRIVATE_EXPEDITED: i32 = 1 << 4;
@@ -46,7 +46,7 @@ fn hold(cpu: u32, end: &Arc<AtomicBool>) -> std::thread::JoinHandle<()> {
 #[test]
 #[ignore = "needs root, BTF and two CPUs: cargo test -p entrain-isolate -- --ignored"]
 fn every_injected_interruption_is_attributed() {
-    let cpu = Root::new("/").cpus("sys/devices/system/cpu/online").iter().last().expect("a CPU");
+    let cpu = Root::live().online_cpus().unwrap().last().expect("a CPU");
     assert!(cpu > 0, "two CPUs are needed");
     membarrier(MEMBARRIER_REGISTER_PRIVATE_EXPEDITED);
     let args = WatchArgs {

@@ -33,10 +33,9 @@ use clap::Args;
 use entrain_bpf::Features;
 use ratatui::crossterm::event::{self, Event as Input, KeyCode, KeyEventKind, KeyModifiers};
 
-use crate::cpuset::CpuSet;
-use crate::root::Root;
-use crate::symbols::Symbols;
 use cgroups::Cgroups;
+use entrain_system::kallsyms::Functions;
+use entrain_system::{CpuSet, Root, monotonic_ns};
 use interface::Event;
 use model::{Context, Model};
 use programs::{Programs, Setup};
@@ -161,7 +160,7 @@ fn live(
 
 impl Watch {
     fn start(args: &WatchArgs) -> anyhow::Result<Self> {
-        let root = Root::new("/");
+        let root = Root::live();
         let target = Target::choose(&root, args.cpus.as_ref(), &args.pid)?;
         let features = Features::probe();
         if !features.capable {
@@ -171,18 +170,18 @@ impl Watch {
             bail!("this kernel has no type information: use one built with CONFIG_DEBUG_INFO_BTF");
         }
         leave(&target.cpus, &root);
-        let symbols = Symbols::parse(&root.read("proc/kallsyms").unwrap_or_default());
+        let symbols = Functions::parse(&root.text("proc/kallsyms").unwrap_or_default());
         if symbols.is_empty() {
             tracing::warn!("/proc/kallsyms hides its addresses: functions are shown as numbers (kernel.kptr_restrict)");
         }
         // tick_sched_timer until Linux 6.7.
         let tick = ["tick_nohz_handler", "tick_sched_timer"].iter().find_map(|name| symbols.address(name));
-        let possible = root.cpus("sys/devices/system/cpu/possible");
-        let unbound = root.read("sys/devices/virtual/workqueue/cpumask").and_then(|mask| CpuSet::from_mask(&mask));
+        let possible = root.cpus_or_none("sys/devices/system/cpu/possible");
+        let unbound = root.trimmed("sys/devices/virtual/workqueue/cpumask").and_then(|mask| CpuSet::from_mask(&mask));
         let setup = Setup {
             cpus: target.cpus.clone(),
             owners: target.owners,
-            possible: possible.iter().last().map_or(1, |last| last + 1),
+            possible: possible.last().map_or(1, |last| last + 1),
             unbound: unbound.is_none_or(|mask| !mask.common(&target.cpus).is_empty()),
             tick_handler: tick.unwrap_or(0),
         };
@@ -193,13 +192,13 @@ impl Watch {
             tracing::warn!("this kernel has no tracepoints {}: what they tell is missing", skipped.join(", "));
         }
         let context = Context {
-            nohz_full: root.cpus("sys/devices/system/cpu/nohz_full"),
+            nohz_full: root.cpus_or_none("sys/devices/system/cpu/nohz_full"),
             cpus: target.cpus,
-            kernel: root.read("proc/sys/kernel/osrelease").unwrap_or_default(),
+            kernel: root.trimmed("proc/sys/kernel/osrelease").unwrap_or_default(),
             skipped,
             symbols,
         };
-        let cgroups = Cgroups::new(&root.read("proc/self/mountinfo").unwrap_or_default());
+        let cgroups = Cgroups::new(&root.text("proc/self/mountinfo").unwrap_or_default());
         let mut watch = Self {
             programs,
             model: Model::new(context, cgroups),
@@ -238,14 +237,14 @@ impl Watch {
     }
 
     fn steal_now(&self) -> BTreeMap<u32, u64> {
-        let text = self.root.read("proc/stat").unwrap_or_default();
+        let text = self.root.trimmed("proc/stat").unwrap_or_default();
         steal::read(&text, &self.model.context.cpus, rustix::param::clock_ticks_per_second())
     }
 }
 
 /// Moves this process off the CPUs that it watches. Where it has no other CPU it stays, and says so.
 fn leave(watched: &CpuSet, root: &Root) {
-    let others = root.cpus("sys/devices/system/cpu/online").without(watched);
+    let others = root.cpus_or_none("sys/devices/system/cpu/online").without(watched);
     let mut set = rustix::thread::CpuSet::new();
     others.iter().filter(|cpu| (*cpu as usize) < rustix::thread::CpuSet::MAX_CPU).for_each(|cpu| set.set(cpu as usize));
     if others.is_empty() || rustix::thread::sched_setaffinity(None, &set).is_err() {
@@ -263,9 +262,4 @@ fn relevant(skipped: &[String]) -> Vec<String> {
     let optional = ["thermal_apic", "threshold_apic", "deferred_error_apic", "error_apic"];
     let matters = |name: &&String| !foreign.iter().chain(&optional).any(|start| name.starts_with(start));
     skipped.iter().filter(matters).cloned().collect()
-}
-
-fn monotonic_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

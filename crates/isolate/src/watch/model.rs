@@ -3,12 +3,14 @@
 use std::collections::HashMap;
 use std::collections::btree_map::{BTreeMap, Entry};
 
+use entrain_system::CpuSet;
+use entrain_system::kallsyms::Functions;
+
 use super::cgroups::Cgroups;
 use super::interface::{Event, Key, Kind, Lost, Total, text};
 use super::remedy::{Facts, advice, softirq, tick_reason};
 use super::report::{Cpu, Report, Row};
-use crate::cpuset::CpuSet;
-use crate::symbols::{Stack, Symbols};
+use crate::stack::Stack;
 
 /// What never changes while watching.
 pub(crate) struct Context {
@@ -16,7 +18,7 @@ pub(crate) struct Context {
     pub(crate) nohz_full: CpuSet,
     pub(crate) kernel: String,
     pub(crate) skipped: Vec<String>,
-    pub(crate) symbols: Symbols,
+    pub(crate) symbols: Functions,
 }
 
 /// Turns causes into lines; remembers stacks and cgroups, since both can vanish.
@@ -195,7 +197,7 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn model() -> Model {
-        let symbols = Symbols::parse(
+        let symbols = Functions::parse(
             "ffffffff81000000 t lru_add_drain_per_cpu\nffffffff81000100 t tick_nohz_handler\n\
              ffffffff81000200 T queue_work_on\nffffffff81000300 T __x64_sys_mbind\n",
         );

@@ -5,12 +5,12 @@ use std::mem::MaybeUninit;
 use std::path::Path;
 
 use entrain_bpf::{BtfNames, Error, Step, copy_of};
+use entrain_system::CpuSet;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, RingBufferBuilder};
 
 use super::interface::{Event, Key, Lost, Total};
 use super::skeleton::{WatchSkel, WatchSkelBuilder};
-use crate::cpuset::CpuSet;
 
 /// What the programs must know before they are loaded.
 #[derive(Clone, Debug, Default)]

@@ -1,10 +1,10 @@
 //! What was seen, in lines that name cause, sender and remedy: what view, page and JSON show.
 
+use entrain_system::CpuSet;
 use serde::Serialize;
 
 use super::interface::Kind;
 use super::remedy::Advice;
-use crate::cpuset::CpuSet;
 
 /// One cause on one CPU.
 #[derive(Clone, Debug, Serialize)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::cpuset::CpuSet;
+use entrain_system::CpuSet;
 
 /// ns of steal by CPU since boot, out of the text of `/proc/stat`; counted in ticks of `hz` per second.
 pub(crate) fn read(text: &str, cpus: &CpuSet, hz: u64) -> BTreeMap<u32, u64> {

@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::bail;
-
-use crate::cpuset::CpuSet;
-use crate::root::Root;
+use entrain_system::{CpuSet, Root};
 
 /// What to watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +16,7 @@ pub(crate) struct Target {
 
 /// The CPUs that are isolated by the kernel's own account.
 pub(crate) fn isolated(root: &Root) -> CpuSet {
-    root.cpus("sys/devices/system/cpu/isolated").union(&root.cpus("sys/devices/system/cpu/nohz_full"))
+    root.cpus_or_none("sys/devices/system/cpu/isolated").union(&root.cpus_or_none("sys/devices/system/cpu/nohz_full"))
 }
 
 impl Target {
@@ -27,7 +25,7 @@ impl Target {
     /// # Errors
     /// When no CPU is left, one is not there, or a process is not pinned.
     pub(crate) fn choose(root: &Root, cpus: Option<&CpuSet>, pids: &[u32]) -> anyhow::Result<Self> {
-        let online = root.cpus("sys/devices/system/cpu/online");
+        let online = root.cpus_or_none("sys/devices/system/cpu/online");
         let mut owners = BTreeSet::new();
         let mut pinned = CpuSet::default();
         for pid in pids {
@@ -65,20 +63,20 @@ impl Target {
 /// cloud-hypervisor's `vcpu0`, firecracker's `fc_vcpu 0`). A process without such threads, or a thread, stands for itself.
 pub(crate) fn vcpu_threads(root: &Root, pid: u32) -> Vec<(u32, CpuSet)> {
     let field = |path: String, key: &str| {
-        let text = root.read(&path)?;
+        let text = root.trimmed(&path)?;
         text.lines().find_map(|line| Some(line.strip_prefix(key)?.trim().to_owned()))
     };
     let allowed = |tid: u32| field(format!("proc/{pid}/task/{tid}/status"), "Cpus_allowed_list:")?.parse().ok();
     // The kernel shows the folder of a thread as well, with all threads of its process in it.
     let leader = field(format!("proc/{pid}/status"), "Tgid:").and_then(|text| text.parse::<u32>().ok());
     let thread = leader.is_some_and(|leader| leader != pid);
-    let tasks = root.list(&format!("proc/{pid}/task"));
+    let tasks = root.list(format!("proc/{pid}/task"));
     let tasks: Vec<u32> =
         tasks.iter().filter_map(|name| name.parse().ok()).filter(|tid| !thread || *tid == pid).collect();
     let of = |wanted: &dyn Fn(u32) -> bool| {
         tasks.iter().filter(|tid| wanted(**tid)).filter_map(|tid| Some((*tid, allowed(*tid)?))).collect::<Vec<_>>()
     };
-    let vcpus = of(&|tid| root.read(&format!("proc/{pid}/task/{tid}/comm")).is_some_and(|comm| is_vcpu_name(&comm)));
+    let vcpus = of(&|tid| root.trimmed(format!("proc/{pid}/task/{tid}/comm")).is_some_and(|comm| is_vcpu_name(&comm)));
     if vcpus.is_empty() { of(&|tid| tid == pid) } else { vcpus }
 }
 
@@ -90,7 +88,7 @@ pub(crate) fn is_vcpu_name(comm: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::root::tests::tree;
+    use entrain_system::fake::tree;
 
     #[test]
     fn a_vm_is_watched_where_its_vcpus_are_pinned() {

@@ -1,56 +1,6 @@
-//! Names of kernel functions, from `/proc/kallsyms`.
+//! What a kernel stack tells, by the names of its functions.
 
-/// The kernel's functions, by address.
-#[derive(Debug, Default)]
-pub(crate) struct Symbols {
-    /// Address, and where the name begins and ends in `names`.
-    functions: Vec<(u64, u32, u32)>,
-    names: String,
-}
-
-impl Symbols {
-    /// Takes the functions out of kallsyms' text. Without root all addresses are zero, and nothing is taken.
-    pub(crate) fn parse(text: &str) -> Self {
-        let mut symbols = Self::default();
-        for line in text.lines() {
-            let mut fields = line.split_ascii_whitespace();
-            let (Some(address), Some(kind), Some(name)) = (fields.next(), fields.next(), fields.next()) else {
-                continue;
-            };
-            let Ok(address @ 1..) = u64::from_str_radix(address, 16) else { continue };
-            // Functions only, and not the marks that frame sections and prefixes.
-            if !matches!(kind, "t" | "T" | "w" | "W") || name.starts_with("__pfx_") || name.starts_with("__cfi_") {
-                continue;
-            }
-            let begin = symbols.names.len() as u32;
-            symbols.names.push_str(name);
-            symbols.functions.push((address, begin, symbols.names.len() as u32));
-        }
-        symbols.functions.sort_unstable();
-        symbols
-    }
-
-    /// The function that holds an address.
-    pub(crate) fn name(&self, address: u64) -> Option<&str> {
-        let at = self.functions.partition_point(|(start, ..)| *start <= address).checked_sub(1)?;
-        // The first of those at one address; kallsyms has no sizes, so a hit far behind the last function is one.
-        let start = self.functions[at].0;
-        let at = self.functions.partition_point(|(other, ..)| *other < start);
-        let (_, begin, end) = self.functions[at];
-        (address - start < 1 << 20).then(|| &self.names[begin as usize..end as usize])
-    }
-
-    /// The address of a function.
-    pub(crate) fn address(&self, name: &str) -> Option<u64> {
-        let found =
-            self.functions.iter().find(|(_, begin, end)| &self.names[*begin as usize..*end as usize] == name)?;
-        Some(found.0)
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.functions.is_empty()
-    }
-}
+use entrain_system::kallsyms::Functions;
 
 /// What a kernel stack tells about its sender.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,7 +15,7 @@ pub(crate) struct Stack {
 
 impl Stack {
     /// Symbolises the addresses of a stack, innermost first.
-    pub(crate) fn of(addresses: &[u64], symbols: &Symbols) -> Self {
+    pub(crate) fn of(addresses: &[u64], symbols: &Functions) -> Self {
         let mut stack = Self::default();
         for name in addresses.iter().take_while(|a| **a != 0).filter_map(|address| symbols.name(*address)) {
             let base = name.split(".isra").next().unwrap_or(name);
@@ -130,7 +80,6 @@ ffffffff81000000 T _text
 ffffffff81000100 t __pfx_queue_work_on
 ffffffff81000110 T queue_work_on
 ffffffff81000200 T __lru_add_drain_all
-ffffffff81000200 T alias
 ffffffff81000300 T __x64_sys_mbind
 ffffffff81000400 T do_syscall_64
 ffffffff81000500 D not_code
@@ -141,19 +90,8 @@ ffffffffc0000000 t bpf_prog_6deef7357e7b4530_watch_queue_work\t[bpf]
 ";
 
     #[test]
-    fn addresses_find_their_function() {
-        let symbols = Symbols::parse(TEXT);
-        assert_eq!(symbols.name(0xffff_ffff_8100_0115), Some("queue_work_on"));
-        assert_eq!(symbols.name(0xffff_ffff_8100_0555), Some("do_syscall_64"), "data is no function");
-        assert_eq!(symbols.name(0xffff_ffff_8000_0000), None, "before the first");
-        assert_eq!(symbols.name(0xffff_ffff_9000_0000), None, "far behind");
-        assert_eq!(symbols.address("__lru_add_drain_all"), Some(0xffff_ffff_8100_0200));
-        assert!(Symbols::parse("0000000000000000 T _text\n").is_empty(), "hidden addresses");
-    }
-
-    #[test]
     fn a_stack_tells_the_system_call() {
-        let symbols = Symbols::parse(TEXT);
+        let symbols = Functions::parse(TEXT);
         let base = 0xffff_ffff_8100_0000;
         let addresses =
             [0xffff_ffff_c000_0010, base + 0x610, base + 0x120, base + 0x210, base + 0x310, base + 0x410, 0];
