@@ -17,8 +17,8 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
 use entrain_cpufreq_emulation::snapshot::{SOCKET, Snapshot, read};
 use entrain_cpufreq_emulation::tables::Table;
+use entrain_system::monotonic_ns;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::time::{ClockId, clock_gettime};
 
 use machine::Cpu;
 use slow::{Slow, Timing};
@@ -104,11 +104,11 @@ fn run(args: &Run) -> Result<()> {
     // The governor may have changed its mind while the programs were loaded.
     let (_, cpus) = machine::cpus(Path::new("/"))?;
     println!("ready: emulating the frequencies of {} CPUs ({}; {})", cpus.len(), table.name, table.source);
-    let mut next = args.interval.map(|seconds| now_ns() + (seconds * 1e9) as u64);
+    let mut next = args.interval.map(|seconds| monotonic_ns() + (seconds * 1e9) as u64);
     while !stop.load(Ordering::Relaxed) {
         socket.serve(|| snapshot(table, &cpus, &slow))?;
         if let (Some(at), Some(seconds)) = (next, args.interval)
-            && now_ns() >= at
+            && monotonic_ns() >= at
         {
             print!("{}", snapshot(table, &cpus, &slow)?);
             next = Some(at + (seconds * 1e9) as u64);
@@ -120,13 +120,8 @@ fn run(args: &Run) -> Result<()> {
 /// One line of JSON.
 fn snapshot(table: &Table, cpus: &[Cpu], slow: &Slow) -> Result<String> {
     let name = table.name.to_owned();
-    let snapshot = Snapshot { emulation: true, table: name, at_ns: now_ns(), cpus: slow.read(cpus)? };
+    let snapshot = Snapshot { emulation: true, table: name, at_ns: monotonic_ns(), cpus: slow.read(cpus)? };
     Ok(serde_json::to_string(&snapshot)? + "\n")
-}
-
-fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// The socket; its file goes with it.

@@ -77,7 +77,10 @@ pub enum GuestError {
     /// What was found failed its own check.
     #[error("self-check failed: {0}; nothing was published")]
     SelfCheck(String),
-    /// A file of /proc or /sys.
+    /// A file of /proc or /sys cannot be read or understood.
+    #[error(transparent)]
+    Machine(#[from] entrain_system::SystemError),
+    /// A file of the agent's, of BPF or of cgroups.
     #[error("{path}: {source}", path = path.display())]
     File {
         /// Which.
@@ -85,7 +88,7 @@ pub enum GuestError {
         /// Why.
         source: io::Error,
     },
-    /// A file of /proc or /sys says what was not expected.
+    /// Such a file says what was not expected.
     #[error("{path} says {found:?}, which is not understood", path = path.display())]
     Unexpected {
         /// Which.

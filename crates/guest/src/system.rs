@@ -1,15 +1,17 @@
-//! What /proc and /sys say about this guest. Every reader takes the root of the file tree, so that tests can fake one.
+//! What /proc and /sys say about this guest.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+
+use entrain_system::Root;
 
 use crate::error::{GuestError, Result};
 
 /// The files of one machine.
 #[derive(Clone, Debug)]
 pub struct System {
-    root: PathBuf,
+    root: Root,
 }
 
 /// Capabilities that the agent needs, by number (linux/capability.h).
@@ -19,25 +21,7 @@ const CAPABILITIES: [(u32, &str); 4] =
 impl System {
     /// The machine that this program runs on.
     pub fn live() -> Self {
-        Self::at("/")
-    }
-
-    /// A tree of files below `root`.
-    pub fn at(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into() }
-    }
-
-    fn path(&self, path: &str) -> PathBuf {
-        self.root.join(path)
-    }
-
-    fn read(&self, path: &str) -> Result<String> {
-        let path = self.path(path);
-        fs::read_to_string(&path).map_err(|source| GuestError::File { path, source })
-    }
-
-    fn read_if_there(&self, path: &str) -> Option<String> {
-        fs::read_to_string(self.path(path)).ok()
+        Self { root: Root::live() }
     }
 
     /// Fails with the first reason why this kernel or this process can't register, so that it is said before anything is
@@ -47,18 +31,18 @@ impl System {
         if !missing.is_empty() {
             return Err(GuestError::Privileges { missing: missing.join(", ") });
         }
-        let btf = self.path("sys/kernel/btf/vmlinux");
+        let btf = self.root.path("sys/kernel/btf/vmlinux");
         if !btf.exists() {
             return Err(GuestError::NoBtf(btf));
         }
-        match self.read_if_there("sys/kernel/security/lockdown") {
+        match self.root.text("sys/kernel/security/lockdown") {
             Some(modes) if modes.contains("[confidentiality]") => Err(GuestError::Lockdown),
             _ => Ok(()),
         }
     }
 
     fn missing_capabilities(&self) -> Result<Vec<&'static str>> {
-        let status = self.read("proc/self/status")?;
+        let status = self.root.read("proc/self/status")?;
         let effective = status
             .lines()
             .find_map(|line| line.strip_prefix("CapEff:"))
@@ -69,55 +53,50 @@ impl System {
 
     /// Numbers of the CPUs that may ever be there, hotplug included.
     pub fn possible_cpus(&self) -> Result<Vec<u32>> {
-        self.cpu_list("sys/devices/system/cpu/possible")
+        Ok(self.root.possible_cpus()?.iter().collect())
     }
 
     /// Numbers of the CPUs that are there now.
     pub fn online_cpus(&self) -> Result<Vec<u32>> {
-        self.cpu_list("sys/devices/system/cpu/online")
-    }
-
-    fn cpu_list(&self, path: &str) -> Result<Vec<u32>> {
-        let text = self.read(path)?;
-        parse_cpu_list(text.trim()).ok_or_else(|| GuestError::Unexpected { path: self.path(path), found: text })
+        Ok(self.root.online_cpus()?.iter().collect())
     }
 
     /// Whether this kernel has sched_ext.
     pub fn has_sched_ext(&self) -> bool {
-        self.path("sys/kernel/sched_ext/state").exists()
+        self.root.path("sys/kernel/sched_ext/state").exists()
     }
 
     /// The first 8 bytes of the kernel's boot id.
     pub fn boot_id(&self) -> Result<u64> {
         const PATH: &str = "proc/sys/kernel/random/boot_id";
-        let text = self.read(PATH)?;
+        let text = self.root.read(PATH)?;
         let hex: String = text.chars().filter(char::is_ascii_hexdigit).take(16).collect();
-        u64::from_str_radix(&hex, 16).map_err(|_| GuestError::Unexpected { path: self.path(PATH), found: text })
+        Ok(u64::from_str_radix(&hex, 16).map_err(|_| self.root.unexpected(PATH, text))?)
     }
 
     /// One past the highest address of the machine's RAM.
     pub fn ram_end(&self) -> Result<u64> {
         const PATH: &str = "proc/iomem";
-        let text = self.read(PATH)?;
+        let text = self.root.read(PATH)?;
         let end = text
             .lines()
             .filter(|line| !line.starts_with(' ') && line.ends_with(": System RAM"))
             .filter_map(|line| u64::from_str_radix(line.split_once(" : ")?.0.split_once('-')?.1, 16).ok())
             .max()
             .filter(|&end| end > 0)
-            .ok_or_else(|| GuestError::Unexpected { path: self.path(PATH), found: "no System RAM".into() })?;
+            .ok_or_else(|| self.root.unexpected(PATH, "no System RAM"))?;
         Ok(end + 1)
     }
 
     /// Where pinned maps are kept, where the BPF file system is mounted.
     pub fn bpffs(&self) -> PathBuf {
-        self.path("sys/fs/bpf")
+        self.root.path("sys/fs/bpf")
     }
 
     /// The same; mounts the BPF file system there if nothing has, and says so.
     pub fn mounted_bpffs(&self) -> Result<PathBuf> {
         let path = self.bpffs();
-        if self.read_if_there("proc/self/mounts").is_some_and(|mounts| mounts_have_bpffs(&mounts)) {
+        if self.root.text("proc/self/mounts").is_some_and(|mounts| mounts_have_bpffs(&mounts)) {
             return Ok(path);
         }
         rustix::mount::mount("bpf", &path, "bpf", rustix::mount::MountFlags::empty(), None)
@@ -128,7 +107,7 @@ impl System {
 
     /// Where the agent's lock is kept; made if it is missing.
     pub fn run_folder(&self) -> Result<PathBuf> {
-        let path = self.path("run/entrain");
+        let path = self.root.path("run/entrain");
         fs::create_dir_all(&path).map_err(|source| GuestError::File { path: path.clone(), source })?;
         Ok(path)
     }
@@ -141,20 +120,6 @@ fn mounts_have_bpffs(mounts: &str) -> bool {
     })
 }
 
-fn parse_cpu_list(text: &str) -> Option<Vec<u32>> {
-    let mut cpus = Vec::new();
-    for part in text.split(',').filter(|part| !part.is_empty()) {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        // More than any kernel can have: a broken file, not a machine.
-        if first > last || last > 65_535 {
-            return None;
-        }
-        cpus.extend(first..=last);
-    }
-    (!cpus.is_empty()).then_some(cpus)
-}
-
 /// The path of a pinned object of ours below the BPF file system.
 pub fn pin_folder(bpffs: &Path) -> PathBuf {
     bpffs.join("entrain")
@@ -163,16 +128,11 @@ pub fn pin_folder(bpffs: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use entrain_system::fake;
 
-    fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, System) {
-        let dir = tempfile::tempdir().expect("a temporary folder");
-        for (path, text) in files {
-            let path = dir.path().join(path);
-            fs::create_dir_all(path.parent().expect("a parent")).expect("made");
-            fs::write(path, text).expect("written");
-        }
-        let system = System::at(dir.path());
-        (dir, system)
+    fn tree(files: &[(&str, &str)]) -> (fake::Machine, System) {
+        let (machine, root) = fake::tree(files);
+        (machine, System { root })
     }
 
     const ROOT: (&str, &str) = ("proc/self/status", "Name:\tx\nCapEff:\t000001ffffffffff\n");
@@ -194,10 +154,12 @@ mod tests {
 
     #[test]
     fn reads_lists_of_cpus() {
-        assert_eq!(parse_cpu_list("0-2,7"), Some(vec![0, 1, 2, 7]));
-        assert_eq!(parse_cpu_list("0"), Some(vec![0]));
+        const PATH: &str = "sys/devices/system/cpu/possible";
+        let list = |text: &str| tree(&[(PATH, text)]).1.possible_cpus();
+        assert_eq!(list("0-2,7\n").expect("a list"), [0, 1, 2, 7]);
+        assert_eq!(list("0").expect("a list"), [0]);
         for broken in ["", "a", "3-1", "0-4000000000", "0-"] {
-            assert_eq!(parse_cpu_list(broken), None, "{broken:?}");
+            assert!(list(broken).is_err(), "{broken:?}");
         }
     }
 

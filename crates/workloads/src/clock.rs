@@ -1,12 +1,6 @@
-//! Clocks: the monotonic clock in nanoseconds, and the CPU's own counter (TSC, CNTVCT) that no host can delay.
+//! Clocks: the system's monotonic one, and the CPU's own counter (TSC, CNTVCT) that no host can delay.
 
-/// The monotonic clock in nanoseconds.
-pub(crate) fn now_ns() -> u64 {
-    let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a timespec of our own; CLOCK_MONOTONIC exists on every kernel that runs this.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut ts) };
-    ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
-}
+pub(crate) use entrain_system::monotonic_ns as now_ns;
 
 /// The CPU's counter, read in program order.
 #[cfg(target_arch = "x86_64")]

@@ -5,6 +5,7 @@ mod signals;
 
 use std::time::Duration;
 
+use entrain_system::monotonic_ns;
 use entrain_channel::page::{GUEST_BEAT_NS, MAX_VCPUS};
 use sd_notify::NotifyState;
 
@@ -107,7 +108,7 @@ fn serve(registration: &mut Registration, signals: &Signals, companion: &mut dyn
     companion.start(&registration.pages)?;
     let (mut before, mut ready) = (None, false);
     loop {
-        let standing = registration.beat(now())?;
+        let standing = registration.beat(monotonic_ns())?;
         if before != Some(standing) {
             tracing::info!("{} of {} vCPUs paired with a host", standing.paired, registration.pages.count());
             before = Some(standing);
@@ -135,8 +136,3 @@ fn tell_service_manager(state: NotifyState<'_>) {
     }
 }
 
-/// The guest's monotonic clock, ns.
-pub(crate) fn now() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use entrain_channel::page::{HOST_EXPIRY_NS, HeaderValues, MAGIC0, MAGIC1, Page, VERSION};
 use entrain_channel::protocol::{Guest, GuestView};
 use entrain_channel::word::{Pulse, Seed};
+use entrain_system::monotonic_ns;
 
-use super::{Companion, now};
+use super::Companion;
 use crate::doorbell::{self, Ring};
 use crate::error::{GuestError, Result};
 use crate::kernel::{Kernel, Known};
@@ -55,7 +56,7 @@ impl Registration {
         let slots = pages.iter().map(|page| Slot {
             guest: Guest::recover(page, 0),
             header: HeaderValues::default(),
-            pulse: Some(Pulse::start(page.host_slow.heartbeat.load(Relaxed), now())),
+            pulse: Some(Pulse::start(page.host_slow.heartbeat.load(Relaxed), monotonic_ns())),
         });
         let slots = slots.collect();
         Self::new(pages, slots)
@@ -131,7 +132,7 @@ impl Registration {
                 let page = self.pages.page(vcpu);
                 match slot.guest.take_back(page) {
                     GuestView::Own => {}
-                    GuestView::Releasing if slot.host_lives(page, now()) && Instant::now() < deadline => waiting = true,
+                    GuestView::Releasing if slot.host_lives(page, monotonic_ns()) && Instant::now() < deadline => waiting = true,
                     _ => {
                         slot.guest.force(page);
                         forced += 1;

@@ -1,15 +1,16 @@
 //! The scheduler as the agent's companion: `entrain guest --mode schedule`.
 
 use std::mem::MaybeUninit;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use entrain_channel::page::feature;
+use entrain_system::{Root, monotonic_ns};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Func;
 
 use super::standby::{self, Look, Standby};
 use super::{Options, Scheduler, shown};
-use crate::agent::{Companion, now};
+use crate::agent::Companion;
 use crate::error::{GuestError, Result};
 use crate::pages::Pages;
 use crate::system::System;
@@ -49,7 +50,7 @@ impl Schedule {
             return Err(GuestError::NoSchedExt);
         }
         let run_folder = system.run_folder()?;
-        let standby = (!always).then(|| Standby::new(now()));
+        let standby = (!always).then(|| Standby::new(monotonic_ns()));
         Ok(Schedule {
             system: system.clone(),
             vcpud,
@@ -106,11 +107,11 @@ impl Companion for Schedule {
 
     fn look(&mut self, pages: &Pages) -> Result<()> {
         let (Some(standby), Some(scheduler)) = (&mut self.standby, &mut self.scheduler) else { return Ok(()) };
-        let spent = self.meter.read(Path::new("/"))?;
+        let spent = self.meter.read(&Root::live())?;
         let (attached, stats) = (scheduler.is_attached(), scheduler.stats());
         let wanted = standby.decide(&Look {
             attached,
-            now: now(),
+            now: monotonic_ns(),
             ran: spent.ran,
             stolen: spent.stolen,
             paced: standby::is_paced(pages),
@@ -126,7 +127,7 @@ impl Companion for Schedule {
             if let Err(error) = self.attach(pages) {
                 tracing::warn!("{error:#}; standing by");
                 if let Some(standby) = &mut self.standby {
-                    standby.refused(now());
+                    standby.refused(monotonic_ns());
                 }
             }
         }

@@ -7,6 +7,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use entrain_system::{CpuSet, Root};
+
 use crate::error::{GuestError, Result};
 
 /// In the run folder: the CPUs that are offline by hotplug.
@@ -26,7 +28,7 @@ pub enum Backend {
 /// Parks CPUs; its end unparks them all.
 #[derive(Debug)]
 pub struct Parking {
-    root: PathBuf,
+    root: Root,
     backend: Backend,
     record: PathBuf,
     parked: BTreeSet<u32>,
@@ -41,20 +43,21 @@ impl Parking {
     ///
     /// # Errors
     /// When a backend was asked for that this system lacks.
-    pub fn new(root: &Path, run_folder: &Path, backend: Option<Backend>) -> Result<Parking> {
+    pub fn new(root: &Root, run_folder: &Path, backend: Option<Backend>) -> Result<Parking> {
         let record = run_folder.join(RECORD);
         restore(root, &record)?;
-        let has_cpuset = fs::read_to_string(root.join("sys/fs/cgroup/cgroup.controllers"))
-            .is_ok_and(|controllers| controllers.split_ascii_whitespace().any(|name| name == "cpuset"));
+        let has_cpuset = root
+            .text("sys/fs/cgroup/cgroup.controllers")
+            .is_some_and(|controllers| controllers.split_ascii_whitespace().any(|name| name == "cpuset"));
         let backend = match backend {
             Some(Backend::Cpuset) if !has_cpuset => return Err(GuestError::NoCpuset),
             Some(backend) => backend,
             None if has_cpuset => Backend::Cpuset,
             None => Backend::Hotplug,
         };
-        let parking = Parking { root: root.to_owned(), backend, record, parked: BTreeSet::new() };
+        let parking = Parking { root: root.clone(), backend, record, parked: BTreeSet::new() };
         if backend == Backend::Cpuset {
-            write(&root.join("sys/fs/cgroup/cgroup.subtree_control"), "+cpuset")?;
+            write(&root.path("sys/fs/cgroup/cgroup.subtree_control"), "+cpuset")?;
             let folder = parking.partition();
             fs::create_dir_all(&folder).map_err(|source| GuestError::File { path: folder, source })?;
         }
@@ -72,7 +75,7 @@ impl Parking {
     }
 
     fn partition(&self) -> PathBuf {
-        self.root.join("sys/fs/cgroup").join(PARTITION)
+        self.root.path("sys/fs/cgroup").join(PARTITION)
     }
 
     /// Parks exactly these CPUs.
@@ -133,29 +136,29 @@ impl Drop for Parking {
 /// # Errors
 /// The kernel refuses; what it does not refuse is taken into use all the same.
 pub fn take_back(run_folder: &Path) -> Result<()> {
-    restore(Path::new("/"), &run_folder.join(RECORD))
+    restore(&Root::live(), &run_folder.join(RECORD))
 }
 
 /// Takes into use whatever is parked, by this agent or by one that was killed.
-fn restore(root: &Path, record: &Path) -> Result<()> {
-    let folder = root.join("sys/fs/cgroup").join(PARTITION);
+fn restore(root: &Root, record: &Path) -> Result<()> {
+    let folder = root.path("sys/fs/cgroup").join(PARTITION);
     if folder.exists() {
         write(&folder.join("cpuset.cpus.partition"), "member")?;
         fs::remove_dir(&folder).map_err(|source| GuestError::File { path: folder, source })?;
     }
     let Ok(text) = fs::read_to_string(record) else { return Ok(()) };
-    let cpus = text.trim().split(',').filter_map(|cpu| cpu.parse().ok());
+    let cpus = CpuSet::lossy(&text);
     // All of them are tried; the record stays for the next attempt if one was refused.
-    cpus.map(|cpu| write(&online_file(root, cpu), "1")).fold(Ok(()), Result::and)?;
+    cpus.iter().map(|cpu| write(&online_file(root, cpu), "1")).fold(Ok(()), Result::and)?;
     fs::remove_file(record).map_err(|source| GuestError::File { path: record.to_owned(), source })
 }
 
-fn online_file(root: &Path, cpu: u32) -> PathBuf {
-    root.join(format!("sys/devices/system/cpu/cpu{cpu}/online"))
+fn online_file(root: &Root, cpu: u32) -> PathBuf {
+    root.path(format!("sys/devices/system/cpu/cpu{cpu}/online"))
 }
 
 /// CPUs that can be parked in this way: those of `cpus` that have a switch, where a switch is needed.
-pub fn parkable(root: &Path, backend: Backend, cpus: &[u32]) -> BTreeSet<u32> {
+pub fn parkable(root: &Root, backend: Backend, cpus: &[u32]) -> BTreeSet<u32> {
     cpus.iter().copied().filter(|&cpu| backend == Backend::Cpuset || online_file(root, cpu).exists()).collect()
 }
 
@@ -166,33 +169,29 @@ fn list(cpus: &BTreeSet<u32>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use entrain_system::fake::Machine;
 
-    fn machine() -> tempfile::TempDir {
-        let root = tempfile::tempdir().expect("a temporary folder");
-        for cpu in 1..4 {
-            let file = online_file(root.path(), cpu);
-            fs::create_dir_all(file.parent().expect("a folder")).expect("a folder");
-            fs::write(file, "1").expect("a file");
-        }
-        fs::create_dir_all(root.path().join("run")).expect("a folder");
-        root
+    fn machine() -> Machine {
+        let machine = Machine::new((1..4).map(|cpu| (format!("sys/devices/system/cpu/cpu{cpu}/online"), "1")));
+        fs::create_dir_all(machine.path().join("run")).expect("a folder");
+        machine
     }
 
-    fn online(root: &Path) -> Vec<bool> {
-        (1..4).map(|cpu| fs::read_to_string(online_file(root, cpu)).expect("a file") == "1").collect()
+    fn online(root: &Machine) -> Vec<bool> {
+        (1..4).map(|cpu| root.get(&format!("sys/devices/system/cpu/cpu{cpu}/online")) == "1").collect()
     }
 
     #[test]
     fn hotplug_follows_the_set_and_ends_with_all_cpus() {
         let root = machine();
-        let mut parking = Parking::new(root.path(), &root.path().join("run"), None).expect("hotplug");
+        let mut parking = Parking::new(&root.root(), &root.path().join("run"), None).expect("hotplug");
         assert_eq!(parking.backend(), Backend::Hotplug);
         parking.park(&BTreeSet::from([2, 3])).expect("parked");
-        assert_eq!(online(root.path()), [true, false, false]);
+        assert_eq!(online(&root), [true, false, false]);
         parking.park(&BTreeSet::from([1, 3])).expect("parked");
-        assert_eq!(online(root.path()), [false, true, false]);
+        assert_eq!(online(&root), [false, true, false]);
         drop(parking);
-        assert_eq!(online(root.path()), [true, true, true]);
+        assert_eq!(online(&root), [true, true, true]);
         assert!(!root.path().join("run/offline").exists());
     }
 
@@ -200,20 +199,20 @@ mod tests {
     fn the_next_start_takes_back_what_a_killed_agent_parked() {
         let root = machine();
         let run = root.path().join("run");
-        let mut killed = Parking::new(root.path(), &run, None).expect("hotplug");
+        let mut killed = Parking::new(&root.root(), &run, None).expect("hotplug");
         killed.park(&BTreeSet::from([1, 2])).expect("parked");
         std::mem::forget(killed);
-        assert_eq!(online(root.path()), [false, false, true]);
-        let _next = Parking::new(root.path(), &run, None).expect("hotplug");
-        assert_eq!(online(root.path()), [true, true, true]);
+        assert_eq!(online(&root), [false, false, true]);
+        let _next = Parking::new(&root.root(), &run, None).expect("hotplug");
+        assert_eq!(online(&root), [true, true, true]);
     }
 
     #[test]
     fn a_backend_that_is_not_there_is_an_error_and_cpu0_without_a_switch_is_not_parkable() {
         let root = machine();
         let run = root.path().join("run");
-        assert!(matches!(Parking::new(root.path(), &run, Some(Backend::Cpuset)), Err(GuestError::NoCpuset)));
-        assert_eq!(parkable(root.path(), Backend::Hotplug, &[0, 1, 2]), BTreeSet::from([1, 2]));
-        assert_eq!(parkable(root.path(), Backend::Cpuset, &[0, 1]), BTreeSet::from([0, 1]));
+        assert!(matches!(Parking::new(&root.root(), &run, Some(Backend::Cpuset)), Err(GuestError::NoCpuset)));
+        assert_eq!(parkable(&root.root(), Backend::Hotplug, &[0, 1, 2]), BTreeSet::from([1, 2]));
+        assert_eq!(parkable(&root.root(), Backend::Cpuset, &[0, 1]), BTreeSet::from([0, 1]));
     }
 }

@@ -5,7 +5,6 @@ pub mod backend;
 pub mod readings;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -13,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use entrain_channel::page::{MAX_VCPUS, Page};
 use entrain_policy::guest;
+use entrain_system::Root;
 
 use crate::agent::Companion;
 use crate::error::{GuestError, Result};
@@ -30,7 +30,7 @@ const PINNED_STEP: Duration = Duration::from_secs(1);
 
 /// The controller in a thread of its own, beside the registration.
 pub struct Vcpud {
-    root: PathBuf,
+    root: Root,
     system: System,
     backend: Option<Backend>,
     end: Arc<AtomicBool>,
@@ -41,7 +41,7 @@ impl Vcpud {
     /// For this machine.
     pub fn new(system: &System, backend: Option<Backend>) -> Vcpud {
         Vcpud {
-            root: PathBuf::from("/"),
+            root: Root::live(),
             system: system.clone(),
             backend,
             end: Arc::new(AtomicBool::new(false)),
@@ -126,7 +126,7 @@ impl Host {
 
 /// Reads, decides, parks.
 struct Controller {
-    root: PathBuf,
+    root: Root,
     parking: Parking,
     /// CPUs that were online at the start, in the order in which they are kept.
     cpus: Vec<u32>,
@@ -142,7 +142,7 @@ struct Controller {
 }
 
 impl Controller {
-    fn new(root: PathBuf, parking: Parking, cpus: Vec<u32>) -> Controller {
+    fn new(root: Root, parking: Parking, cpus: Vec<u32>) -> Controller {
         let parkable = parkable(&root, parking.backend(), &cpus);
         Controller {
             root,
@@ -205,57 +205,46 @@ impl Controller {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use entrain_system::fake::Machine;
     use std::fs;
-    use std::path::Path;
 
-    fn machine() -> tempfile::TempDir {
-        let root = tempfile::tempdir().expect("a temporary folder");
-        let file = |path: &str, text: &str| {
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().expect("inside the root")).expect("a folder");
-            fs::write(path, text).expect("a file");
-        };
-        for cpu in 1..4 {
-            file(&format!("sys/devices/system/cpu/cpu{cpu}/online"), "1");
-        }
-        file("proc/loadavg", "1 1 1 9/99 1\n");
-        file("proc/stat", "cpu0 0 0 0 0 0 0 0 0\n");
-        fs::create_dir_all(root.path().join("run")).expect("a folder");
-        root
+    fn machine() -> Machine {
+        let machine = Machine::new((1..4).map(|cpu| (format!("sys/devices/system/cpu/cpu{cpu}/online"), "1")));
+        machine.put("proc/loadavg", "1 1 1 9/99 1\n");
+        machine.put("proc/stat", "cpu0 0 0 0 0 0 0 0 0\n");
+        fs::create_dir_all(machine.path().join("run")).expect("a folder");
+        machine
     }
 
-    fn online(root: &Path) -> usize {
-        let file = |cpu: u32| fs::read_to_string(root.join(format!("sys/devices/system/cpu/cpu{cpu}/online")));
-        1 + (1..4).filter(|&cpu| file(cpu).is_ok_and(|text| text == "1")).count()
+    fn online(root: &Machine) -> usize {
+        1 + (1..4).filter(|cpu| root.get(&format!("sys/devices/system/cpu/cpu{cpu}/online")) == "1").count()
     }
 
     #[test]
     fn it_shrinks_to_the_entitlement_and_grows_back_with_it() {
         let root = machine();
-        let parking = Parking::new(root.path(), &root.path().join("run"), None).expect("hotplug");
-        let mut controller = Controller::new(root.path().to_owned(), parking, vec![0, 1, 2, 3]);
+        let parking = Parking::new(&root.root(), &root.path().join("run"), None).expect("hotplug");
+        let mut controller = Controller::new(root.root(), parking, vec![0, 1, 2, 3]);
         let mut last = |entitlement, steps| {
             for _ in 0..steps {
                 controller.step(Host { entitlement: Some(entitlement) }).expect("a step");
                 std::thread::sleep(STEP);
             }
-            online(root.path())
+            online(&root)
         };
         assert_eq!(last(1024, 8), 1);
         assert_eq!(last(4096, 1), 4, "at the first step");
         assert_eq!(last(2048, 8), 2);
         drop(controller);
-        assert_eq!(online(root.path()), 4);
+        assert_eq!(online(&root), 4);
     }
 
     #[test]
     fn a_pinned_thread_keeps_its_cpu() {
         let root = machine();
-        let status = root.path().join("proc/77/task/77");
-        fs::create_dir_all(&status).expect("a folder");
-        fs::write(status.join("status"), "VmSize:\t1 kB\nCpus_allowed_list:\t3\n").expect("a file");
-        let parking = Parking::new(root.path(), &root.path().join("run"), None).expect("hotplug");
-        let mut controller = Controller::new(root.path().to_owned(), parking, vec![0, 1, 2, 3]);
+        root.put("proc/77/task/77/status", "VmSize:\t1 kB\nCpus_allowed_list:\t3\n");
+        let parking = Parking::new(&root.root(), &root.path().join("run"), None).expect("hotplug");
+        let mut controller = Controller::new(root.root(), parking, vec![0, 1, 2, 3]);
         for _ in 0..8 {
             controller.step(Host { entitlement: Some(1024) }).expect("a step");
             std::thread::sleep(STEP);

@@ -1,10 +1,10 @@
 //! What /proc says about the load, the steal time and the pinned tasks of this guest. Every reader takes a root.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::Path;
 
-use crate::error::{GuestError, Result};
+use entrain_system::{CpuSet, Root};
+
+use crate::error::Result;
 
 /// Nanoseconds in one tick of /proc/stat (USER_HZ is 100 on every architecture that Linux has kept).
 const TICK_NS: u64 = 10_000_000;
@@ -18,14 +18,9 @@ pub struct CpuTime {
     pub stolen: u64,
 }
 
-fn read(root: &Path, path: &str) -> Result<String> {
-    let path = root.join(path);
-    fs::read_to_string(&path).map_err(|source| GuestError::File { path, source })
-}
-
 /// The CPU time of every CPU that is online, by number.
-fn cpu_times(root: &Path) -> Result<Vec<(u32, CpuTime)>> {
-    Ok(read(root, "proc/stat")?.lines().filter_map(cpu_line).collect())
+fn cpu_times(root: &Root) -> Result<Vec<(u32, CpuTime)>> {
+    Ok(root.read("proc/stat")?.lines().filter_map(cpu_line).collect())
 }
 
 /// `cpu3 user nice system idle iowait irq softirq steal …`
@@ -46,7 +41,7 @@ pub struct Meter {
 
 impl Meter {
     /// Of all CPUs since the last call; nothing at the first.
-    pub fn read(&mut self, root: &Path) -> Result<CpuTime> {
+    pub fn read(&mut self, root: &Root) -> Result<CpuTime> {
         let mut spent = CpuTime::default();
         for (cpu, time) in cpu_times(root)? {
             // A CPU that was offline starts anew.
@@ -59,23 +54,22 @@ impl Meter {
 }
 
 /// Runnable tasks, this reader not counted.
-pub fn runnable(root: &Path) -> Result<u32> {
-    let text = read(root, "proc/loadavg")?;
+pub fn runnable(root: &Root) -> Result<u32> {
+    let text = root.read("proc/loadavg")?;
     let count = text.split_ascii_whitespace().nth(3).and_then(|field| field.split('/').next()?.parse::<u32>().ok());
-    let count = count.ok_or_else(|| GuestError::Unexpected { path: root.join("proc/loadavg"), found: text.clone() })?;
+    let count = count.ok_or_else(|| root.unexpected("proc/loadavg", &text))?;
     Ok(count.saturating_sub(1))
 }
 
 /// CPUs to which somebody has bound a thread of a program (not of the kernel): these are not parked.
 ///
 /// Walks all threads; threads that end meanwhile are left out.
-pub fn pinned_cpus(root: &Path) -> BTreeSet<u32> {
-    let folder = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
-    folder(&root.join("proc"))
-        .filter(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes().iter().all(u8::is_ascii_digit)))
-        .flat_map(|process| folder(&process.join("task")).collect::<Vec<_>>())
-        .filter_map(|thread| pinned(&fs::read_to_string(thread.join("status")).ok()?))
-        .collect()
+pub fn pinned_cpus(root: &Root) -> BTreeSet<u32> {
+    let numbers =
+        |path: &str| root.list(path).into_iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
+    let tasks = numbers("proc").map(|pid| format!("proc/{pid}/task"));
+    let threads = tasks.flat_map(|tasks| root.list(&tasks).into_iter().map(move |tid| format!("{tasks}/{tid}")));
+    threads.filter_map(|thread| pinned(&root.text(format!("{thread}/status"))?)).collect()
 }
 
 /// The one CPU of a thread that may use no other.
@@ -83,28 +77,20 @@ fn pinned(status: &str) -> Option<u32> {
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     // Threads of the kernel have no memory of their own; per-CPU ones stay on a parked CPU, and cost nothing idle.
     field("VmSize:")?;
-    field("Cpus_allowed_list:")?.parse().ok()
+    let allowed: CpuSet = field("Cpus_allowed_list:")?.parse().ok()?;
+    allowed.first().filter(|_| allowed.len() == 1)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let root = tempfile::tempdir().expect("a temporary folder");
-        for (path, text) in files {
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().expect("inside the root")).expect("a folder");
-            fs::write(path, text).expect("a file");
-        }
-        root
-    }
+    use entrain_system::fake::tree;
 
     #[test]
     fn steal_and_work_are_read_per_cpu() {
-        let root =
+        let (_machine, root) =
             tree(&[("proc/stat", "cpu  1 1 1 1 1 1 1 1 0 0\ncpu0 10 1 2 500 9 3 4 70 0 0\ncpu2 1 0 0\nintr 5\n")]);
-        let times = cpu_times(root.path()).expect("a stat file");
+        let times = cpu_times(&root).expect("a stat file");
         assert_eq!(times[0], (0, CpuTime { ran: 20 * TICK_NS, stolen: 70 * TICK_NS }));
         assert_eq!(times[1], (2, CpuTime { ran: TICK_NS, stolen: 0 }));
         assert_eq!(times.len(), 2);
@@ -112,21 +98,21 @@ mod tests {
 
     #[test]
     fn the_reader_itself_is_not_counted_as_runnable() {
-        let root = tree(&[("proc/loadavg", "0.5 0.4 0.3 5/120 4711\n")]);
-        assert_eq!(runnable(root.path()).expect("a loadavg file"), 4);
-        let broken = tree(&[("proc/loadavg", "nonsense\n")]);
-        assert!(runnable(broken.path()).is_err());
+        let (_machine, root) = tree(&[("proc/loadavg", "0.5 0.4 0.3 5/120 4711\n")]);
+        assert_eq!(runnable(&root).expect("a loadavg file"), 4);
+        let (_machine, broken) = tree(&[("proc/loadavg", "nonsense\n")]);
+        assert!(runnable(&broken).is_err());
     }
 
     #[test]
     fn only_threads_of_programs_bound_to_one_cpu_count() {
         let status = |size: &str, cpus: &str| format!("Name:\tx\n{size}Cpus_allowed_list:\t{cpus}\n");
-        let root = tree(&[
+        let (_machine, root) = tree(&[
             ("proc/10/task/10/status", &status("VmSize:\t1 kB\n", "3")),
             ("proc/10/task/11/status", &status("VmSize:\t1 kB\n", "0-3")),
             ("proc/2/task/2/status", &status("", "1")),
             ("proc/self/task/9/status", &status("VmSize:\t1 kB\n", "2")),
         ]);
-        assert_eq!(pinned_cpus(root.path()), BTreeSet::from([3]));
+        assert_eq!(pinned_cpus(&root), BTreeSet::from([3]));
     }
 }
