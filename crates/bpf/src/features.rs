@@ -1,7 +1,7 @@
 //! What the running kernel can do, probed once into named booleans.
 
-use std::fs;
-use std::path::Path;
+use entrain_system::Root;
+use entrain_system::kallsyms::symbols;
 
 use crate::btf::BtfNames;
 
@@ -55,12 +55,12 @@ const CAPABILITIES: [u32; 4] =
 impl Features {
     /// Probes the running kernel.
     pub fn probe() -> Self {
-        Self::probe_in(Path::new("/"))
+        Self::probe_in(&Root::live())
     }
 
     /// Probes the kernel as `root`'s `/proc` and `/sys` show it.
-    pub fn probe_in(root: &Path) -> Self {
-        let names = BtfNames::read(&root.join("sys/kernel/btf"), &["kvm"]);
+    pub fn probe_in(root: &Root) -> Self {
+        let names = BtfNames::read(&root.path("sys/kernel/btf"), &["kvm"]);
         let has = |name| names.as_ref().is_some_and(|names| names.has(name));
         Self {
             btf: names.is_some(),
@@ -97,23 +97,22 @@ impl Features {
     }
 }
 
-/// `/proc/kallsyms` without its addresses hidden (root), searched for one symbol.
-fn has_symbol(root: &Path, symbol: &str) -> bool {
-    let Ok(text) = fs::read_to_string(root.join("proc/kallsyms")) else { return false };
-    text.lines().any(|line| line.split(' ').nth(2).is_some_and(|name| name == symbol))
+/// Whether the kernel itself, not a module, lists a symbol of this name.
+fn has_symbol(root: &Root, name: &str) -> bool {
+    let text = root.text("proc/kallsyms").unwrap_or_default();
+    symbols(&text).any(|symbol| symbol.module.is_none() && symbol.name == name)
 }
 
-fn lockdown(root: &Path) -> Lockdown {
-    let text = fs::read_to_string(root.join("sys/kernel/security/lockdown")).unwrap_or_default();
-    match text.split('[').nth(1).and_then(|rest| rest.split(']').next()) {
+fn lockdown(root: &Root) -> Lockdown {
+    match root.chosen("sys/kernel/security/lockdown").as_deref() {
         Some("integrity") => Lockdown::Integrity,
         Some("confidentiality") => Lockdown::Confidentiality,
         _ => Lockdown::None,
     }
 }
 
-fn capable(root: &Path) -> bool {
-    let text = fs::read_to_string(root.join("proc/self/status")).unwrap_or_default();
+fn capable(root: &Root) -> bool {
+    let text = root.text("proc/self/status").unwrap_or_default();
     let effective = text.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok());
     effective.is_some_and(|caps| CAPABILITIES.iter().all(|&bit| caps & (1 << bit) != 0))
 }
@@ -121,21 +120,20 @@ fn capable(root: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use entrain_system::fake::{Machine, tree};
 
-    fn fake(status: &str, lockdown: &str) -> tempfile::TempDir {
-        let dir = tempfile::tempdir().unwrap();
-        fs::create_dir_all(dir.path().join("proc/self")).unwrap();
-        fs::create_dir_all(dir.path().join("sys/kernel/security")).unwrap();
-        fs::write(dir.path().join("proc/self/status"), status).unwrap();
-        fs::write(dir.path().join("sys/kernel/security/lockdown"), lockdown).unwrap();
-        fs::write(dir.path().join("proc/kallsyms"), "ffff0 D arch_freq_scale\nffff1 t kvm_init\t[kvm]\n").unwrap();
-        dir
+    fn fake(status: &str, lockdown: &str) -> (Machine, Root) {
+        tree(&[
+            ("proc/self/status", status),
+            ("sys/kernel/security/lockdown", lockdown),
+            ("proc/kallsyms", "ffff0 D arch_freq_scale\nffff1 t kvm_init\t[kvm]\n"),
+        ])
     }
 
     #[test]
     fn a_bare_kernel_lacks_everything_and_says_so() {
-        let dir = fake("CapEff:\t0000000000000000\n", "none integrity [confidentiality]\n");
-        let features = Features::probe_in(dir.path());
+        let (_machine, root) = fake("CapEff:\t0000000000000000\n", "none integrity [confidentiality]\n");
+        let features = Features::probe_in(&root);
         assert!(!features.btf && !features.capable);
         assert_eq!(features.lockdown, Lockdown::Confidentiality);
         let missing = features.missing_for_observe();
@@ -144,10 +142,10 @@ mod tests {
 
     #[test]
     fn capabilities_are_read_from_the_effective_set() {
-        let dir = fake("CapEff:\t000001ffffffffff\n", "[none] integrity confidentiality\n");
-        let features = Features::probe_in(dir.path());
+        let (_machine, root) = fake("CapEff:\t000001ffffffffff\n", "[none] integrity confidentiality\n");
+        let features = Features::probe_in(&root);
         assert!(features.capable);
         assert_eq!(features.lockdown, Lockdown::None);
-        assert!(has_symbol(dir.path(), "arch_freq_scale") && !has_symbol(dir.path(), "arch_freq"));
+        assert!(has_symbol(&root, "arch_freq_scale") && !has_symbol(&root, "arch_freq"));
     }
 }

@@ -54,9 +54,9 @@ pub fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
 
 /// Looks at everything. An error when this is no Linux machine that can be examined.
 pub fn examine(machine: &Machine, role: Option<Role>) -> Result<Report, String> {
-    let missing = |path: &str| format!("cannot read {}: is /proc mounted?", machine.path(path).display());
+    let missing = |path: &str| format!("cannot read {}: is /proc mounted?", machine.root.path(path).display());
     let kernel = machine.release().ok_or_else(|| missing("proc/sys/kernel/osrelease"))?;
-    if !machine.has("proc/self/status") {
+    if !machine.root.exists("proc/self/status") {
         return Err(missing("proc/self/status"));
     }
     let is_guest = role.map_or(machine.is_guest(), |role| role == Role::Guest);

@@ -1,5 +1,7 @@
 //! What a guest must have beside the kernel's general features, and its agent.
 
+use entrain_system::kallsyms;
+
 use crate::finding::Finding;
 use crate::machine::Machine;
 
@@ -10,13 +12,14 @@ pub(crate) fn examine(machine: &Machine) -> Vec<Finding> {
 
 fn hypervisor(machine: &Machine) -> Finding {
     const FOR: &str = "entrain guest: its host must be KVM";
-    let maker = machine.text("sys/class/dmi/id/sys_vendor").unwrap_or_default().trim().to_owned();
+    let maker = machine.root.text("sys/class/dmi/id/sys_vendor").unwrap_or_default().trim().to_owned();
     let maker = if maker.is_empty() { "a VM".to_owned() } else { format!("a VM made by {maker}") };
-    let clocks = machine.text("sys/devices/system/clocksource/clocksource0/available_clocksource").unwrap_or_default();
+    let clocks =
+        machine.root.text("sys/devices/system/clocksource/clocksource0/available_clocksource").unwrap_or_default();
     if clocks.contains("kvm-clock") {
         return Finding::ok("guest.hypervisor", FOR, format!("{maker}, on KVM"));
     }
-    if clocks.contains("hyperv") || machine.has("sys/hypervisor/type") {
+    if clocks.contains("hyperv") || machine.root.exists("sys/hypervisor/type") {
         return Finding::missing(
             "guest.hypervisor",
             FOR,
@@ -30,7 +33,7 @@ fn hypervisor(machine: &Machine) -> Finding {
 
 fn confidential(machine: &Machine) -> Finding {
     const FOR: &str = "pairing: the host reads and writes one page per vCPU";
-    let flags = machine.text("proc/cpuinfo").unwrap_or_default();
+    let flags = machine.root.text("proc/cpuinfo").unwrap_or_default();
     let has = |flag: &str| flags.split_ascii_whitespace().any(|word| word == flag);
     match ["tdx_guest", "sev_snp", "sev_es", "sev"].into_iter().find(|flag| has(flag)) {
         // A host's CPU has the flags of SEV as well; in a guest they are there only when it is one of those.
@@ -49,7 +52,7 @@ fn confidential(machine: &Machine) -> Finding {
 
 fn bpffs(machine: &Machine) -> Finding {
     const FOR: &str = "entrain guest: pages that outlive a killed agent";
-    let mounted = machine.text("proc/self/mounts").is_some_and(|mounts| {
+    let mounted = machine.root.text("proc/self/mounts").is_some_and(|mounts| {
         mounts.lines().any(|line| {
             let words: Vec<&str> = line.split(' ').collect();
             words.get(1) == Some(&"/sys/fs/bpf") && words.get(2) == Some(&"bpf")
@@ -63,16 +66,9 @@ fn bpffs(machine: &Machine) -> Finding {
 
 fn symbols(machine: &Machine) -> Finding {
     const FOR: &str = "telling the host where preempt counts and load are; without it pages carry neither";
-    let table = machine.text("proc/kallsyms").unwrap_or_default();
-    let address = table.lines().find_map(|line| {
-        let mut words = line.split_ascii_whitespace();
-        let address = words.next()?;
-        (words.nth(1) == Some("runqueues")).then_some(address)
-    });
-    match address {
-        Some(address) if address.bytes().any(|digit| digit != b'0') => {
-            Finding::ok("guest.symbols", FOR, "addresses of the kernel's variables")
-        }
+    let table = machine.root.text("proc/kallsyms").unwrap_or_default();
+    match kallsyms::symbols(&table).find(|symbol| symbol.name == "runqueues") {
+        Some(symbol) if symbol.address != 0 => Finding::ok("guest.symbols", FOR, "addresses of the kernel's variables"),
         Some(_) => Finding::warn(
             "guest.symbols",
             FOR,
@@ -91,7 +87,7 @@ fn symbols(machine: &Machine) -> Finding {
 fn agent(machine: &Machine) -> Finding {
     const FOR: &str = "everything in this guest";
     // The agent pins its pages below this folder, for as long as it runs and, if it is killed, beyond.
-    if !machine.names("sys/fs/bpf/entrain").is_empty() {
+    if !machine.root.list("sys/fs/bpf/entrain").is_empty() {
         return Finding::ok("guest.agent", FOR, "pages are registered; entrain guest --status shows them");
     }
     Finding::warn("guest.agent", FOR, "does not run", "systemctl enable --now entrain-guest, or: entrain guest")

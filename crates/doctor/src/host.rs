@@ -13,7 +13,7 @@ pub(crate) fn examine(machine: &Machine, features: &Features, daemon: Option<&Da
 
 /// The daemon's status, if one runs.
 pub(crate) fn ask(machine: &Machine) -> Option<Daemon> {
-    status::ask(&machine.path("run/entrain/host.sock")).ok()
+    status::ask(&machine.root.path("run/entrain/host.sock")).ok()
 }
 
 fn uptr(machine: &Machine, features: &Features) -> Finding {
@@ -32,7 +32,7 @@ fn uptr(machine: &Machine, features: &Features) -> Finding {
 
 fn kvm(machine: &Machine, features: &Features) -> Finding {
     const FOR: &str = "entrain host: VMs are found through KVM";
-    match (machine.has("dev/kvm"), features.kvm) {
+    match (machine.root.exists("dev/kvm"), features.kvm) {
         (true, true) => Finding::ok("host.kvm", FOR, "/dev/kvm, and its type information"),
         (true, false) => Finding::missing(
             "host.kvm",

@@ -24,7 +24,7 @@ pub(crate) fn examine(machine: &Machine, features: &Features, guest: bool) -> Ve
 fn btf(machine: &Machine, features: &Features) -> Finding {
     const FOR: &str = "everything: BPF programs that fit any kernel";
     if features.btf {
-        let size = fs::metadata(machine.path("sys/kernel/btf/vmlinux")).map_or(0, |file| file.len());
+        let size = fs::metadata(machine.root.path("sys/kernel/btf/vmlinux")).map_or(0, |file| file.len());
         return Finding::ok("kernel.btf", FOR, format!("type information of the kernel, {} KiB", size / 1024));
     }
     Finding::missing(
@@ -40,7 +40,7 @@ fn capabilities(machine: &Machine, guest: bool) -> Finding {
     let mut needed = vec![(21, "CAP_SYS_ADMIN"), (38, "CAP_PERFMON"), (39, "CAP_BPF")];
     // The host's daemon reads the memory of VMMs, the guest's agent the addresses of kernel symbols.
     needed.push(if guest { (34, "CAP_SYSLOG") } else { (19, "CAP_SYS_PTRACE") });
-    let status = machine.text("proc/self/status").unwrap_or_default();
+    let status = machine.root.text("proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok());
     let missing: Vec<&str> =
         needed.iter().filter(|(bit, _)| effective.unwrap_or(0) & (1 << bit) == 0).map(|(_, name)| *name).collect();
@@ -99,11 +99,11 @@ fn sched_ext(features: &Features, guest: bool) -> Finding {
 
 fn other_scheduler(machine: &Machine) -> Finding {
     const FOR: &str = "--mode schedule: the kernel holds one such scheduler at a time";
-    let state = machine.text("sys/kernel/sched_ext/state").unwrap_or_default();
+    let state = machine.root.text("sys/kernel/sched_ext/state").unwrap_or_default();
     match state.trim() {
         "" | "disabled" => Finding::ok("scheduler", FOR, "the kernel's own (EEVDF)"),
         state => {
-            let name = machine.text("sys/kernel/sched_ext/root/ops").unwrap_or_default();
+            let name = machine.root.text("sys/kernel/sched_ext/root/ops").unwrap_or_default();
             match name.trim() {
                 name if name.starts_with("entrain") => Finding::ok("scheduler", FOR, format!("Entrain's ({name})")),
                 name => Finding::warn(
@@ -119,7 +119,7 @@ fn other_scheduler(machine: &Machine) -> Finding {
 
 fn cgroups(machine: &Machine) -> Finding {
     const FOR: &str = "weights and classes of VMs (cpu.weight)";
-    if machine.has("sys/fs/cgroup/cgroup.controllers") {
+    if machine.root.exists("sys/fs/cgroup/cgroup.controllers") {
         return Finding::ok("cgroups", FOR, "version 2");
     }
     Finding::warn(
@@ -132,7 +132,7 @@ fn cgroups(machine: &Machine) -> Finding {
 
 fn cpu_max(machine: &Machine) -> Finding {
     const FOR: &str = "--mode schedule, which does not enforce cpu.max";
-    match find_limit(&machine.path("sys/fs/cgroup")) {
+    match find_limit(&machine.root.path("sys/fs/cgroup")) {
         None => Finding::ok("cpu-max", FOR, "no cgroup has a limit"),
         Some((cgroup, limit)) => Finding::warn(
             "cpu-max",

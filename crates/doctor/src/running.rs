@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use entrain_system::maps;
 use serde::Serialize;
 
 use crate::machine::Machine;
@@ -54,15 +55,14 @@ pub struct RunningVm {
 
 /// All processes that hold a VM of KVM. Without the right to look into processes of others, there are none.
 pub(crate) fn find(machine: &Machine) -> Vec<RunningVm> {
-    let mut pids: Vec<i32> = machine.names("proc").iter().filter_map(|name| name.parse().ok()).collect();
-    pids.sort_unstable();
-    pids.into_iter().filter_map(|pid| look(machine, pid)).collect()
+    let pids = machine.root.list("proc").into_iter().filter_map(|name| name.parse().ok());
+    pids.filter_map(|pid| look(machine, pid)).collect()
 }
 
 fn look(machine: &Machine, pid: i32) -> Option<RunningVm> {
     let fds = format!("proc/{pid}/fd");
     let files: Vec<String> =
-        machine.names(&fds).iter().filter_map(|fd| machine.link(Path::new(&fds).join(fd))).collect();
+        machine.root.list(&fds).iter().filter_map(|fd| machine.root.link(Path::new(&fds).join(fd))).collect();
     // The name that the kernel gives to KVM's own files; no user can make a file of that name.
     if !files.iter().any(|file| file == "anon_inode:kvm-vm") {
         return None;
@@ -71,36 +71,37 @@ fn look(machine: &Machine, pid: i32) -> Option<RunningVm> {
     let vcpus: BTreeSet<&String> = files.iter().filter(|file| file.starts_with("anon_inode:kvm-vcpu:")).collect();
     let vcpus = vcpus.len();
     let confidential = files.iter().any(|file| file.contains("kvm-gmem"));
-    let line = machine.text(format!("proc/{pid}/cmdline")).unwrap_or_default();
+    let line = machine.root.text(format!("proc/{pid}/cmdline")).unwrap_or_default();
     let words: Vec<String> = line.split('\0').map(str::to_owned).collect();
-    let program = machine.link(format!("proc/{pid}/exe")).or_else(|| machine.text(format!("proc/{pid}/comm")));
-    let cgroup = machine.text(format!("proc/{pid}/cgroup")).unwrap_or_default();
+    let program =
+        machine.root.link(format!("proc/{pid}/exe")).or_else(|| machine.root.text(format!("proc/{pid}/comm")));
+    let cgroup = machine.root.text(format!("proc/{pid}/cgroup")).unwrap_or_default();
     let vmm = Vmm::recognise(program.unwrap_or_default().trim(), &words, &cgroup);
     let told = vmm.ram(&words);
     let ram = ram(machine, pid).map(|ram| Ram {
         bytes: told.unwrap_or(ram.bytes),
         backing: if confidential { Backing::Confidential } else { ram.backing },
     });
-    Some(RunningVm { pid, name: entrain_host::vm_name(&machine.path("proc"), pid), vmm, vcpus, ram })
+    Some(RunningVm { pid, name: entrain_host::vm_name(&machine.root, pid), vmm, vcpus, ram })
 }
 
 /// The RAM is what most of the process's big writable mappings are. That is a guess, since only KVM's memory slots tell
 /// for certain; `entrain host` reads those, and its word (`vm.agent`) counts more.
 fn ram(machine: &Machine, pid: i32) -> Option<Ram> {
     let mut sums: BTreeMap<Backing, u64> = BTreeMap::new();
-    for mapping in machine.text(format!("proc/{pid}/maps"))?.lines().filter_map(Mapping::parse) {
-        if mapping.bytes <= NO_RAM || !mapping.writable {
+    for mapping in maps::of(&machine.root, pid).ok()? {
+        if mapping.bytes() <= NO_RAM || !mapping.writable {
             continue;
         }
         let huge = mapping.path.starts_with("/anon_hugepage")
-            || mapping.file && is_hugetlb(&machine.path(format!("proc/{pid}/map_files/{}", mapping.range)));
+            || mapping.file && is_hugetlb(&machine.root.path(format!("proc/{pid}/map_files/{}", mapping.map_file())));
         let backing = match (mapping.shared && mapping.file, huge) {
             (true, false) => Backing::Shared,
             (true, true) => Backing::SharedHuge,
             (false, false) => Backing::Private,
             (false, true) => Backing::PrivateHuge,
         };
-        *sums.entry(backing).or_default() += mapping.bytes;
+        *sums.entry(backing).or_default() += mapping.bytes();
     }
     sums.into_iter().max_by_key(|(_, bytes)| *bytes).map(|(backing, bytes)| Ram { bytes, backing })
 }
@@ -108,33 +109,4 @@ fn ram(machine: &Machine, pid: i32) -> Option<Ram> {
 /// Asks for the file system behind a mapping; its page sizes in `smaps` would cost the VM a walk of its page tables.
 fn is_hugetlb(link: &Path) -> bool {
     rustix::fs::statfs(link).is_ok_and(|fs| fs.f_type as u64 == HUGETLBFS_MAGIC)
-}
-
-/// One line of `/proc/PID/maps`.
-struct Mapping<'a> {
-    range: &'a str,
-    bytes: u64,
-    writable: bool,
-    shared: bool,
-    file: bool,
-    path: &'a str,
-}
-
-impl<'a> Mapping<'a> {
-    fn parse(line: &'a str) -> Option<Self> {
-        let mut words = line.splitn(6, ' ');
-        let range = words.next()?;
-        let (start, end) = range.split_once('-')?;
-        let permissions = words.next()?.as_bytes();
-        let inode = words.nth(2)?;
-        let address = |text| u64::from_str_radix(text, 16).ok();
-        Some(Self {
-            range,
-            bytes: address(end)?.checked_sub(address(start)?)?,
-            writable: permissions.get(1) == Some(&b'w'),
-            shared: permissions.get(3) == Some(&b's'),
-            file: inode != "0",
-            path: words.next().unwrap_or_default().trim(),
-        })
-    }
 }

@@ -3,6 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use entrain_system::Root;
+
+/// Where cgroup v2 is mounted.
+pub(crate) const CGROUPS: &str = "sys/fs/cgroup";
 /// A cgroup's tree below a VM is a few levels deep (libvirt: 3); more is not looked through.
 const DEPTH: u32 = 8;
 
@@ -23,13 +27,12 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// The cgroup that holds a process and no other, or else the process's cgroup; `proc` and `cgroup` are where those file
-    /// systems are.
-    pub(crate) fn of(proc: &Path, cgroup: &Path, tgid: i32) -> Group {
-        let path = cgroup_of(proc, tgid);
-        let alone = path.as_deref().and_then(|path| own_group(cgroup, path, tgid));
+    /// The cgroup that holds a process and no other, or else the process's cgroup.
+    pub(crate) fn of(root: &Root, tgid: i32) -> Group {
+        let path = cgroup_of(root, tgid);
+        let alone = path.as_deref().and_then(|path| own_group(root, path, tgid));
         let own = alone.is_some();
-        let shared = || Some(cgroup.join(path.as_deref()?.strip_prefix('/')?));
+        let shared = || Some(root.path(CGROUPS).join(path.as_deref()?.strip_prefix('/')?));
         let weight = alone.or_else(shared).and_then(|group| fs::read_to_string(group.join("cpu.weight")).ok());
         // The root has no weight, and neither has a group without the cpu controller: everybody is equal there.
         let weight = weight.and_then(|text| text.trim().parse().ok()).unwrap_or(WEIGHT);
@@ -44,8 +47,8 @@ impl Default for Group {
 }
 
 /// The cgroup of a process, with a slash in front.
-pub(crate) fn cgroup_of(proc: &Path, pid: i32) -> Option<String> {
-    Some(path_in(&fs::read_to_string(proc.join(format!("{pid}/cgroup"))).ok()?)?.to_owned())
+pub(crate) fn cgroup_of(root: &Root, pid: i32) -> Option<String> {
+    Some(path_in(&root.text(format!("proc/{pid}/cgroup"))?)?.to_owned())
 }
 
 /// The path in the text of `/proc/PID/cgroup`.
@@ -55,12 +58,13 @@ pub(crate) fn path_in(text: &str) -> Option<&str> {
 
 /// The highest cgroup from `cgroup` on upwards that holds process `pid` alone and has a weight: libvirt's scope of the VM,
 /// not the groups of threads that libvirt makes inside. A slice of systemd's is never a VM's own, even while it holds no
-/// other: its weight is that of all VMs against the rest of the system. `root` is where cgroup v2 is mounted.
-pub(crate) fn own_group(root: &Path, cgroup: &str, pid: i32) -> Option<PathBuf> {
+/// other: its weight is that of all VMs against the rest of the system.
+pub(crate) fn own_group(root: &Root, cgroup: &str, pid: i32) -> Option<PathBuf> {
     let path = cgroup.strip_prefix('/').filter(|path| !path.is_empty())?;
+    let mount = root.path(CGROUPS);
     let parts = Path::new(path).ancestors().filter(|part| !part.as_os_str().is_empty());
     let groups =
-        parts.take_while(|part| part.extension().is_none_or(|kind| kind != "slice")).map(|part| root.join(part));
+        parts.take_while(|part| part.extension().is_none_or(|kind| kind != "slice")).map(|part| mount.join(part));
     groups.take_while(|group| holds_only(group, pid, DEPTH)).filter(|group| group.join("cpu.weight").exists()).last()
 }
 
@@ -97,22 +101,19 @@ fn find_limit_within(folder: &Path, depth: u32) -> Option<(PathBuf, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use entrain_system::fake::Machine;
 
     #[test]
     fn a_scope_is_the_vm_s_own_and_a_slice_never_is() {
-        let root = tempfile::tempdir().expect("a temporary folder");
-        let file = |path: &str, text: &str| {
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().expect("inside the root")).expect("a folder");
-            fs::write(path, text).expect("a file");
-        };
+        let machine = Machine::default();
+        let file = |path: &str, text: &str| machine.put(&format!("{CGROUPS}/{path}"), text);
         for group in ["machine.slice", "machine.slice/vm.scope", "machine.slice/vm.scope/libvirt/emulator"] {
             file(&format!("{group}/cpu.weight"), "100\n");
         }
         file("machine.slice/vm.scope/cgroup.procs", "7\n");
         file("shared/cgroup.procs", "8\n9\n");
-        let own = |cgroup, pid| own_group(root.path(), cgroup, pid);
-        let scope = root.path().join("machine.slice/vm.scope");
+        let own = |cgroup, pid| own_group(&machine.root(), cgroup, pid);
+        let scope = machine.root().path(CGROUPS).join("machine.slice/vm.scope");
         assert_eq!(own("/machine.slice/vm.scope/libvirt/emulator", 7), Some(scope));
         assert_eq!(own("/machine.slice", 7), None);
         assert_eq!(own("/shared", 8), None, "another process is in it");
@@ -121,16 +122,12 @@ mod tests {
 
     #[test]
     fn a_weight_is_that_of_the_process_s_cgroup() {
-        let root = tempfile::tempdir().expect("a temporary folder");
-        let file = |path: &str, text: &str| {
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().expect("inside the root")).expect("a folder");
-            fs::write(path, text).expect("a file");
-        };
+        let machine = Machine::default();
+        let file = |path: &str, text: &str| machine.put(path, text);
         file("proc/7/cgroup", "0::/machine/a\n");
         file("proc/8/cgroup", "0::/\n");
-        file("cgroup/machine/a/cpu.weight", "250\n");
-        let of = |tgid| Group::of(&root.path().join("proc"), &root.path().join("cgroup"), tgid);
+        file("sys/fs/cgroup/machine/a/cpu.weight", "250\n");
+        let of = |tgid| Group::of(&machine.root(), tgid);
         assert_eq!(of(7), Group { weight: 250, own: true });
         assert_eq!((of(8), of(9)), (Group::default(), Group::default()));
     }

@@ -1,12 +1,13 @@
 //! The subcommand `entrain host`.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use entrain_bpf::Features;
 use entrain_channel::page::feature;
+use entrain_system::Root;
 
 use crate::classes::Classes;
 use crate::daemon::{Options, run as run_daemon};
@@ -85,7 +86,7 @@ fn verifier_work(task: Complexity) -> anyhow::Result<String> {
     let features = Features::probe();
     entrain_bpf::quiet();
     let mut now = schedule::measure(&features)?;
-    now.extend(Programs::load(&features, cpus::read(Path::new("/sys")).len() as u32, 0)?.complexity());
+    now.extend(Programs::load(&features, cpus::read(&Root::live()).len() as u32, 0)?.complexity());
     Ok(match task {
         Complexity::Compare => complexity::report(&now)?,
         Complexity::Renew => complexity::renewed(now)?,

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 
 use entrain_bpf::{ArrayView, Error, Step};
 use libbpf_rs::query::MapInfoIter;
@@ -76,7 +75,7 @@ impl Finder {
             .filter(|(_, found)| !found.vcpus.is_empty())
             .map(|(kvm, found)| Machine {
                 kvm,
-                name: name(Path::new("/proc"), found.tgid),
+                name: name(&Root::live(), found.tgid),
                 pid: found.tgid,
                 vcpus: found
                     .vcpus

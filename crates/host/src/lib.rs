@@ -9,7 +9,6 @@ mod cgroup;
 mod channel;
 pub mod classes;
 pub mod cli;
-mod clock;
 pub mod complexity;
 mod counters;
 mod cpus;
@@ -47,5 +46,4 @@ mod waits;
 
 pub use cgroup::find_limit;
 pub use channel::Channel;
-pub use cpus::parse_list as parse_cpus;
 pub use name::name as vm_name;

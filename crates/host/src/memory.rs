@@ -1,49 +1,22 @@
 //! A VM's memory as its VMM has it: from the VMM's addresses to the file that backs them.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::ptr::NonNull;
 
+use entrain_system::Root;
+use entrain_system::maps::{self, Mapping};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
 const PAGE: u64 = 4096;
 
-/// One line of `/proc/PID/maps`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Region {
-    /// First address.
-    pub(crate) start: u64,
-    /// One past the last.
-    pub(crate) end: u64,
-    /// Others that map the same file see what is written here, and the process itself may write it. Whoever maps
-    /// another's file read-only must not have it written by a daemon with more rights.
-    pub(crate) shared: bool,
-    /// Bytes into the file.
-    pub(crate) offset: u64,
-    /// A file stands behind it.
-    pub(crate) file: bool,
-}
-
-/// Parses `/proc/PID/maps`; lines that cannot be understood are left out.
-pub(crate) fn parse_maps(text: &str) -> Vec<Region> {
-    let line = |line: &str| {
-        let mut words = line.split_ascii_whitespace();
-        let (start, end) = words.next()?.split_once('-')?;
-        let permissions = words.next()?;
-        let offset = words.next()?;
-        let inode = words.nth(1)?;
-        Some(Region {
-            start: u64::from_str_radix(start, 16).ok()?,
-            end: u64::from_str_radix(end, 16).ok()?,
-            shared: matches!(permissions.as_bytes(), [_, b'w', _, b's']),
-            offset: u64::from_str_radix(offset, 16).ok()?,
-            file: inode != "0",
-        })
-    };
-    text.lines().filter_map(line).collect()
+/// Whether a mapping is shared memory of a file that the process itself may write. Whoever maps another's file read-only
+/// must not have it written by a daemon with more rights.
+pub(crate) fn writes_reach_others(mapping: &Mapping) -> bool {
+    mapping.shared && mapping.writable && mapping.file
 }
 
 /// The memory of one VMM process.
@@ -51,19 +24,17 @@ pub(crate) fn parse_maps(text: &str) -> Vec<Region> {
 pub(crate) struct ProcessMemory {
     pid: i32,
     folder: PathBuf,
-    regions: Vec<Region>,
+    regions: Vec<Mapping>,
 }
 
 impl ProcessMemory {
-    /// Reads the map of process `pid` from `proc` (`/proc`).
-    pub(crate) fn read(proc: &Path, pid: i32) -> io::Result<Self> {
-        let folder = proc.join(pid.to_string());
-        let regions = parse_maps(&fs::read_to_string(folder.join("maps"))?);
-        Ok(Self { pid, folder, regions })
+    /// Reads the map of process `pid`.
+    pub(crate) fn read(root: &Root, pid: i32) -> entrain_system::Result<Self> {
+        Ok(Self { pid, folder: root.path(format!("proc/{pid}")), regions: maps::of(root, pid)? })
     }
 
     /// The region that holds all of `length` bytes at `hva`.
-    pub(crate) fn region(&self, hva: u64, length: u64) -> Option<&Region> {
+    pub(crate) fn region(&self, hva: u64, length: u64) -> Option<&Mapping> {
         self.regions.iter().find(|r| hva >= r.start && hva.checked_add(length).is_some_and(|end| end <= r.end))
     }
 
@@ -85,9 +56,9 @@ impl ProcessMemory {
     pub(crate) fn map(&self, hva: u64, length: u64) -> io::Result<Mapped> {
         let region = self
             .region(hva, length)
-            .filter(|region| region.shared && region.file)
+            .filter(|region| writes_reach_others(region))
             .ok_or_else(|| io::Error::other("not in a shared mapping of a file"))?;
-        let link = self.folder.join(format!("map_files/{:x}-{:x}", region.start, region.end));
+        let link = self.folder.join("map_files").join(region.map_file());
         let file = OpenOptions::new().read(true).write(true).open(link)?;
         Mapped::new(&file, region.offset + (hva - region.start))
     }
@@ -176,20 +147,13 @@ impl Drop for Mapped {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     #[test]
-    fn maps_are_parsed() {
+    fn what_the_vmm_may_not_write_nobody_writes_for_it() {
         let text = "7f0000000000-7f0020000000 rw-s 00200000 00:01 1033 /memfd:memory-backend-memfd (deleted)\n\
                     7f0030000000-7f0030001000 rw-p 00000000 00:00 0 \nnonsense\n\
                     7f0040000000-7f0040001000 r--s 00000000 00:01 1034 /memfd:another's (deleted)\n";
-        let regions = parse_maps(text);
-        assert_eq!(regions.len(), 3);
-        let ram =
-            Region { start: 0x7f00_0000_0000, end: 0x7f00_2000_0000, shared: true, offset: 0x20_0000, file: true };
-        assert_eq!(regions[0], ram);
-        assert!(!regions[1].shared && !regions[1].file);
-        assert!(!regions[2].shared, "what the VMM may not write, nobody writes for it");
+        assert_eq!(maps::parse(text).iter().map(writes_reach_others).collect::<Vec<_>>(), [true, false, false]);
     }
 
     #[test]
@@ -204,7 +168,7 @@ mod tests {
         let words = base.cast::<u64>();
         // SAFETY: inside the mapping above.
         unsafe { words.add(512).write_volatile(0x1122) };
-        let memory = ProcessMemory::read(Path::new("/proc"), std::process::id() as i32).unwrap();
+        let memory = ProcessMemory::read(&Root::live(), std::process::id() as i32).unwrap();
         let hva = base as u64 + PAGE;
         let mut copy = [0; 8];
         memory.copy(hva, &mut copy).unwrap();
@@ -219,12 +183,5 @@ mod tests {
         }
         // SAFETY: as mapped above.
         unsafe { munmap(base, 3 * 4096).unwrap() };
-    }
-
-    proptest! {
-        #[test]
-        fn any_text_parses(text in ".{0,400}") {
-            parse_maps(&text);
-        }
     }
 }

@@ -1,13 +1,13 @@
 //! What a VM is called.
 
 use std::fs;
-use std::path::Path;
+
+use entrain_system::Root;
 
 /// A name for people: what the VMM was given as `-name`, `--name` or `--id`, else the program's name; with the pid.
-pub fn name(proc: &Path, pid: i32) -> String {
-    let folder = proc.join(pid.to_string());
-    let comm = fs::read_to_string(folder.join("comm")).unwrap_or_default();
-    let line = fs::read(folder.join("cmdline")).unwrap_or_default();
+pub fn name(root: &Root, pid: i32) -> String {
+    let comm = root.text(format!("proc/{pid}/comm")).unwrap_or_default();
+    let line = fs::read(root.path(format!("proc/{pid}/cmdline"))).unwrap_or_default();
     chosen_name(&comm, &line).unwrap_or_else(|| format!("pid {pid}"))
 }
 
@@ -28,22 +28,21 @@ pub(crate) fn chosen_name(comm: &str, line: &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use entrain_system::fake::Machine;
 
     #[test]
     fn names_come_from_the_command_line_and_carry_no_control_characters() {
-        let dir = tempfile::tempdir().unwrap();
+        let machine = Machine::default();
         let put = |pid: i32, comm: &str, line: &[u8]| {
-            let folder = dir.path().join(pid.to_string());
-            fs::create_dir_all(&folder).unwrap();
-            fs::write(folder.join("comm"), comm).unwrap();
-            fs::write(folder.join("cmdline"), line).unwrap();
+            machine.put(&format!("proc/{pid}/comm"), comm);
+            machine.put(&format!("proc/{pid}/cmdline"), line);
         };
         put(1, "qemu-system-x86\n", b"qemu\0-name\0guest=web1,debug-threads=on\0-m\x00512\0");
         put(2, "firecracker\n", b"firecracker\0--id\0a\x1b[31mb\0");
         put(3, "crosvm\n", b"crosvm\0run\0");
-        assert_eq!(name(dir.path(), 1), "web1");
-        assert_eq!(name(dir.path(), 2), "a[31mb");
-        assert_eq!(name(dir.path(), 3), "crosvm");
-        assert_eq!(name(dir.path(), 4), "pid 4");
+        assert_eq!(name(&machine.root(), 1), "web1");
+        assert_eq!(name(&machine.root(), 2), "a[31mb");
+        assert_eq!(name(&machine.root(), 3), "crosvm");
+        assert_eq!(name(&machine.root(), 4), "pid 4");
     }
 }

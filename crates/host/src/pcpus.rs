@@ -1,6 +1,6 @@
 //! Tells BPF what the pCPUs are.
 
-use std::path::Path;
+use entrain_system::Root;
 
 use crate::cpus;
 use crate::programs::Programs;
@@ -17,7 +17,7 @@ pub(crate) struct Pcpus {
 impl Pcpus {
     /// Reads them, and tells BPF.
     pub(crate) fn tell(&self, programs: &Programs) {
-        for (index, cpu) in cpus::read(Path::new("/sys")).iter().enumerate().take(programs.pcpus.entries()) {
+        for (index, cpu) in cpus::read(&Root::live()).iter().enumerate().take(programs.pcpus.entries()) {
             let entry = programs.pcpus.at(index);
             let capacity = self.capacities.get(index).copied().unwrap_or(cpu.capacity);
             // SAFETY: aligned fields inside the table; BPF only reads them, but for `perf` where the kernel counts.

@@ -5,7 +5,7 @@ use entrain_channel::validate::{Refusal, ValidatedHeader, validate_directory, va
 use tracing::{debug, info, warn};
 
 use crate::channel::Channel;
-use crate::memory::ProcessMemory;
+use crate::memory::{ProcessMemory, writes_reach_others};
 use crate::pair::{PairError, Paired, Verified, layout_number, verify};
 use crate::programs::Programs;
 use crate::slots::Slots;
@@ -92,7 +92,7 @@ pub(crate) fn pair_registered(programs: &Programs, vm: &mut Vm, memory: &Process
         let vcpu = &vm.vcpus[&id];
         let (index, tid) = (vcpu.index, vcpu.tid);
         let hva = vm.found.slots.hva(gpa, PAGE_SIZE as u64);
-        let shared = hva.and_then(|hva| memory.region(hva, PAGE_SIZE as u64)).is_some_and(|r| r.shared && r.file);
+        let shared = hva.and_then(|hva| memory.region(hva, PAGE_SIZE as u64)).is_some_and(writes_reach_others);
         read_preempt(programs, vm, index, &verified, shared);
         if !shared {
             read_only += 1;

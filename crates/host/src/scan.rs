@@ -120,7 +120,7 @@ impl Scan {
 mod tests {
     use super::*;
     use crate::slots::MemorySlot;
-    use std::path::Path;
+    use entrain_system::Root;
 
     #[test]
     fn finds_the_magic_in_memory_that_is_there() {
@@ -135,7 +135,7 @@ mod tests {
         ram[base + 20 * 4096..][..8].copy_from_slice(&MAGIC0.to_le_bytes());
         let hva = ram[base..].as_ptr() as u64;
         let slots = Slots::new(vec![MemorySlot { gpa: 0x4000_0000, size: (PAGES * 4096) as u64, hva, flags: 0 }]);
-        let memory = ProcessMemory::read(Path::new("/proc"), std::process::id() as i32).unwrap();
+        let memory = ProcessMemory::read(&Root::live(), std::process::id() as i32).unwrap();
         let mut scan = Scan::new();
         // No time at all: nothing happens, and nothing is lost.
         assert_eq!(scan.advance(&slots, &memory, Instant::now()).unwrap(), None);

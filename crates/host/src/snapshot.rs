@@ -1,12 +1,10 @@
 //! The status out of BPF's tables and what the daemon knows.
 
-use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
 use entrain_channel::word::Vcpu as State;
+use entrain_system::{Root, monotonic_ns};
 
-use crate::clock::monotonic_ns;
 use crate::counters::Account;
 use crate::fleet::Fleet;
 use crate::interface;
@@ -39,7 +37,7 @@ pub(crate) fn take(fleet: &Fleet, mode: &str, uptime: Duration, work: Work, figu
                 VcpuStatus {
                     clamp: figures.clamps.get(&known.tid).copied(),
                     schedule: figures.accounts.get(&known.tid).map(|account| (*account).into()),
-                    ..vcpu(*id, known.paired.is_some(), steal_ns(&fleet.proc, known.tid), &entry, now_ns)
+                    ..vcpu(*id, known.paired.is_some(), steal_ns(&fleet.root, known.tid), &entry, now_ns)
                 }
             })
             .collect(),
@@ -107,7 +105,7 @@ fn vcpu(id: u32, paired: bool, steal_ns: u64, entry: &interface::Vcpu, now_ns: u
 }
 
 /// The thread's time waiting for a pCPU: the second number of its schedstat, which KVM hands to the guest as steal.
-fn steal_ns(proc: &Path, tid: i32) -> u64 {
-    let text = fs::read_to_string(proc.join(format!("{tid}/schedstat"))).unwrap_or_default();
+fn steal_ns(root: &Root, tid: i32) -> u64 {
+    let text = root.text(format!("proc/{tid}/schedstat")).unwrap_or_default();
     text.split_ascii_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0)
 }

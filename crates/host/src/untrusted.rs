@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use entrain_channel::page::{MAX_VCPUS, PAGE_SIZE};
 use entrain_channel::validate::{Load, Preempt, ValidatedHeader};
 
+use entrain_system::{Root, maps};
+
 use crate::classes::{Classes, Identity};
-use crate::memory::{ProcessMemory, parse_maps};
+use crate::memory::ProcessMemory;
 use crate::pair::{Verified, check};
 use crate::scan::Scan;
 use crate::slots::{MemorySlot, Slots};
@@ -64,7 +66,7 @@ pub fn page(raw: &[RawSlot], gpa: u64, link: u64, bytes: &[u8; PAGE_SIZE]) -> bo
 /// may be anything. Returns how many pages could be paired with.
 pub fn memory(raw: &[RawSlot]) -> usize {
     static SELF: LazyLock<ProcessMemory> = LazyLock::new(|| {
-        ProcessMemory::read(Path::new("/proc"), std::process::id() as i32).expect("a process reads its own maps")
+        ProcessMemory::read(&Root::live(), std::process::id() as i32).expect("a process reads its own maps")
     });
     let slots = slots(raw);
     let deadline = Instant::now() + Duration::from_millis(200);
@@ -119,7 +121,7 @@ pub fn process(comm: &str, line: &[u8], cgroup_file: &str, maps: &str) {
     if let Some(path) = cgroup::path_in(cgroup_file) {
         assert!(!path.contains('\n'));
     }
-    for region in parse_maps(maps) {
-        let _ = region.end.wrapping_sub(region.start);
+    for mapping in maps::parse(maps) {
+        assert!(mapping.start <= mapping.end);
     }
 }

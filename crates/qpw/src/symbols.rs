@@ -1,19 +1,18 @@
-//! Symbols of the kernel, as `/proc/kallsyms` lists them.
+//! Whether the kernel has the symbols that the module needs.
 
 use std::collections::HashMap;
+
+use entrain_system::kallsyms::symbols;
 
 use crate::known::{FUNCTIONS, REPLACED, VARIABLES};
 
 /// What is wrong with the names that the module needs, one line each; empty if each is there once.
 ///
-/// Names of modules (a fourth column) do not count. The addresses, which users may not see, are not needed.
+/// Names of modules do not count. The addresses, which users may not see, are not needed.
 pub fn problems(kallsyms: &str) -> Vec<String> {
     let mut count: HashMap<&str, usize> = HashMap::new();
-    for line in kallsyms.lines() {
-        let mut words = line.split_ascii_whitespace().skip(2);
-        if let (Some(name), None) = (words.next(), words.next()) {
-            *count.entry(name).or_default() += 1;
-        }
+    for symbol in symbols(kallsyms).filter(|symbol| symbol.module.is_none()) {
+        *count.entry(symbol.name).or_default() += 1;
     }
     let split = |name: &&str| {
         ["part", "isra", "constprop"].iter().any(|what| {

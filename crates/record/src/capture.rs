@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, bail};
 use entrain_bpf::Features;
 use entrain_host::finder::{DaemonTable, Finder, Machine};
+use entrain_system::{Root, monotonic_ns};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::event::{Event, Kind, flag};
@@ -70,7 +71,7 @@ pub(crate) fn capture(wish: &Wish) -> anyhow::Result<Outcome> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         kernel: read("/proc/sys/kernel/osrelease"),
         arch: std::env::consts::ARCH.to_owned(),
-        pcpus: entrain_host::parse_cpus(&read("/sys/devices/system/cpu/online")).len() as u32,
+        pcpus: Root::live().cpus_or_none("sys/devices/system/cpu/online").len() as u32,
         began_unix: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
         daemon: daemon.is_some(),
         ..Host::default()
@@ -276,9 +277,4 @@ fn bar(time: Duration) -> ProgressBar {
 
 fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
-}
-
-fn monotonic_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

@@ -13,6 +13,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use entrain_system::Root;
 use tracing::{info, warn};
 
 use entrain_policy::entitle::{Floor, raise};
@@ -66,8 +67,7 @@ impl Weights {
     pub(crate) fn apply(
         &mut self,
         classes: Option<&Classes>,
-        proc: &Path,
-        root: &Path,
+        root: &Root,
         pcpus: u32,
         vms: &[Running],
     ) -> Vec<Option<Given>> {
@@ -77,7 +77,7 @@ impl Weights {
         let mut floors = Vec::new();
         self.said.retain(|pid| vms.iter().any(|vm| vm.pid == *pid));
         for vm in vms {
-            let cgroup = cgroup_of(proc, vm.pid).unwrap_or_default();
+            let cgroup = cgroup_of(root, vm.pid).unwrap_or_default();
             let identity = Identity { name: &vm.name, pid: vm.pid, cgroup: &cgroup };
             let class = classes.and_then(|classes| classes.of(&identity));
             given.push(class.map(|(name, class)| Given { class: name.to_owned(), schedule: class.schedule }));
@@ -112,7 +112,7 @@ impl Weights {
     }
 
     /// The VM's own cgroup, or once a line about why it has none.
-    fn group(&mut self, root: &Path, cgroup: &str, vm: &Running, class: &str) -> Option<PathBuf> {
+    fn group(&mut self, root: &Root, cgroup: &str, vm: &Running, class: &str) -> Option<PathBuf> {
         let group = own_group(root, cgroup, vm.pid);
         if group.is_none() && self.said.insert(vm.pid) {
             warn!(
@@ -178,46 +178,44 @@ impl Weights {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use entrain_system::fake::Machine;
 
-    struct Tree(tempfile::TempDir);
+    struct Tree(Machine);
 
     impl Tree {
         fn new() -> Self {
-            Self(tempfile::tempdir().expect("a temporary folder"))
+            Self(Machine::default())
         }
         fn put(&self, path: &str, text: &str) {
-            let path = self.0.path().join(path);
-            fs::create_dir_all(path.parent().expect("has a folder")).expect("made");
-            fs::write(path, text).expect("written");
+            self.0.put(path, text);
         }
         fn get(&self, path: &str) -> String {
-            fs::read_to_string(self.0.path().join(path)).expect("there").trim().to_owned()
+            self.0.get(path).trim().to_owned()
         }
         /// A VM as libvirt makes it, and one in a cgroup with a shell.
         fn with_vms() -> Self {
             let tree = Self::new();
             tree.put("proc/7/cgroup", "0::/machine.slice/vm7.scope/libvirt/emulator\n");
-            tree.put("cgroup/machine.slice/cpu.weight", "100\n");
-            tree.put("cgroup/machine.slice/other.scope/cgroup.procs", "99\n");
-            tree.put("cgroup/machine.slice/vm7.scope/cpu.weight", "150\n");
-            tree.put("cgroup/machine.slice/vm7.scope/cgroup.procs", "7\n");
-            tree.put("cgroup/machine.slice/vm7.scope/libvirt/cpu.weight", "100\n");
-            tree.put("cgroup/machine.slice/vm7.scope/libvirt/emulator/cpu.weight", "100\n");
+            tree.put("sys/fs/cgroup/machine.slice/cpu.weight", "100\n");
+            tree.put("sys/fs/cgroup/machine.slice/other.scope/cgroup.procs", "99\n");
+            tree.put("sys/fs/cgroup/machine.slice/vm7.scope/cpu.weight", "150\n");
+            tree.put("sys/fs/cgroup/machine.slice/vm7.scope/cgroup.procs", "7\n");
+            tree.put("sys/fs/cgroup/machine.slice/vm7.scope/libvirt/cpu.weight", "100\n");
+            tree.put("sys/fs/cgroup/machine.slice/vm7.scope/libvirt/emulator/cpu.weight", "100\n");
             tree.put("proc/8/cgroup", "0::/user.slice\n");
-            tree.put("cgroup/user.slice/cpu.weight", "100\n");
-            tree.put("cgroup/user.slice/cgroup.procs", "8\n1234\n");
+            tree.put("sys/fs/cgroup/user.slice/cpu.weight", "100\n");
+            tree.put("sys/fs/cgroup/user.slice/cgroup.procs", "8\n1234\n");
             tree
         }
         fn apply(&self, weights: &mut Weights, config: &str) -> Vec<Option<String>> {
             let classes = Classes::parse(Path::new("host.toml"), config, 4).expect("fine");
             let vm = |name: &str, pid| Running { name: name.to_owned(), pid, vcpus: 4, weight: 100 };
-            let (proc, cgroup) = (self.0.path().join("proc"), self.0.path().join("cgroup"));
-            let given = weights.apply(Some(&classes), &proc, &cgroup, 4, &[vm("db", 7), vm("web", 8)]);
+            let given = weights.apply(Some(&classes), &self.0.root(), 4, &[vm("db", 7), vm("web", 8)]);
             given.into_iter().map(|given| given.map(|given| given.class)).collect()
         }
     }
 
-    const WEIGHT: &str = "cgroup/machine.slice/vm7.scope/cpu.weight";
+    const WEIGHT: &str = "sys/fs/cgroup/machine.slice/vm7.scope/cpu.weight";
 
     #[test]
     fn the_vm_s_own_scope_is_set_and_taken_back() {
@@ -226,8 +224,8 @@ mod tests {
         let critical = "[[vm]]\nclass = 'critical'\nname = '*'\n";
         assert_eq!(tree.apply(&mut weights, critical), [Some("critical".to_owned()), Some("critical".to_owned())]);
         assert_eq!(tree.get(WEIGHT), "400");
-        assert_eq!(tree.get("cgroup/machine.slice/cpu.weight"), "100", "others are in it");
-        assert_eq!(tree.get("cgroup/user.slice/cpu.weight"), "100", "a shell is in it");
+        assert_eq!(tree.get("sys/fs/cgroup/machine.slice/cpu.weight"), "100", "others are in it");
+        assert_eq!(tree.get("sys/fs/cgroup/user.slice/cpu.weight"), "100", "a shell is in it");
         // Another class, then none: back to what was there before the first.
         tree.apply(&mut weights, "[[vm]]\nclass = 'batch'\nname = 'd*'\n");
         assert_eq!(tree.get(WEIGHT), "25");

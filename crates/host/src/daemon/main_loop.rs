@@ -1,6 +1,5 @@
 //! The main loop: what is due, and what events ask for.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
@@ -180,8 +179,7 @@ impl MainLoop {
                 weight: vm.group.weight,
             })
             .collect();
-        let (proc, cgroups) = (&self.fleet.proc, Path::new("/sys/fs/cgroup"));
-        let given = self.weights.apply(self.classes.as_ref(), proc, cgroups, classes::pcpus(), &vms);
+        let given = self.weights.apply(self.classes.as_ref(), &self.fleet.root, classes::pcpus(), &vms);
         let mut schedule = Vec::new();
         for (vm, given) in self.fleet.vms.values_mut().zip(given) {
             schedule.extend(given.as_ref().map(|given| (vm.found.tgid, given.schedule)));

@@ -8,9 +8,10 @@ mod timers;
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use entrain_bpf::Features;
+use entrain_system::Root;
 use sd_notify::NotifyState;
 use tracing::info;
 
@@ -59,7 +60,7 @@ pub(crate) fn run(
     entrain_bpf::quiet();
 
     let signals = Signals::catch()?;
-    let cpus = cpus::read(Path::new("/sys")).len();
+    let cpus = cpus::read(&Root::live()).len();
     let finder = Finder::load()?;
     let mut programs = Programs::load(&features, cpus as u32, extra_features)?;
     let events = Events::new(signals, programs.events()?)?;
@@ -77,7 +78,7 @@ pub(crate) fn run(
     // All is loaded and attached: from here on file descriptors are enough.
     let left = privilege::drop_after_loading(mode.needs()).map_err(system("cannot give up capabilities"))?;
     info!("kept of all capabilities: {left:?}");
-    let fleet = Fleet::new(programs, PathBuf::from("/proc"));
+    let fleet = Fleet::new(programs, Root::live());
     let mut main_loop = MainLoop::new(fleet, finder, mode, events, pcpus, classes, options.selftest);
     info!("observing {cpus} pCPUs; status in {}", socket.display());
     tell_service_manager(NotifyState::Ready);

@@ -1,7 +1,6 @@
 //! The table of VMs follows what discovery finds.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use entrain_bpf::Error;
 use tracing::{debug, info, warn};
@@ -36,7 +35,7 @@ impl Fleet {
             self.update_vm(kvm, now)?;
         }
         for vm in self.vms.values_mut() {
-            vm.group = Group::of(&self.proc, Path::new("/sys/fs/cgroup"), vm.found.tgid);
+            vm.group = Group::of(&self.root, vm.found.tgid);
         }
         Ok(())
     }
@@ -70,7 +69,7 @@ impl Fleet {
             self.say_full("VMs", HOST_VMS);
             return false;
         };
-        let vm = Vm::new(number, name(&self.proc, now.tgid), FoundVm { tgid: now.tgid, ..FoundVm::default() });
+        let vm = Vm::new(number, name(&self.root, now.tgid), FoundVm { tgid: now.tgid, ..FoundVm::default() });
         info!("found {} (pid {}): {} vCPUs", vm.name, now.tgid, now.vcpus.len());
         self.vms.insert(kvm, vm);
         true

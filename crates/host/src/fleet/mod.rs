@@ -10,10 +10,10 @@ mod search;
 mod shares;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use entrain_bpf::Error;
+use entrain_system::Root;
 
 use crate::entitlement::Shares;
 use crate::interface::{HOST_VCPUS, HOST_VMS};
@@ -24,7 +24,7 @@ use numbers::Numbers;
 /// All VMs.
 pub(crate) struct Fleet {
     pub(crate) programs: Programs,
-    pub(crate) proc: PathBuf,
+    pub(crate) root: Root,
     /// By the address of the kernel's struct kvm.
     pub(crate) vms: BTreeMap<u64, Vm>,
     vcpu_numbers: Numbers,
@@ -35,10 +35,10 @@ pub(crate) struct Fleet {
 
 impl Fleet {
     /// No VMs yet, under the kernel's own scheduler.
-    pub(crate) fn new(programs: Programs, proc: PathBuf) -> Self {
+    pub(crate) fn new(programs: Programs, root: Root) -> Self {
         Self {
             programs,
-            proc,
+            root,
             vms: BTreeMap::new(),
             vcpu_numbers: Numbers::new(HOST_VCPUS),
             vm_numbers: Numbers::new(HOST_VMS),

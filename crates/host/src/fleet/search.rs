@@ -21,7 +21,7 @@ impl Fleet {
             if idle || matches!(vm.channel, Channel::Paired | Channel::Migrating) {
                 continue;
             }
-            let memory = match ProcessMemory::read(&self.proc, vm.found.tgid) {
+            let memory = match ProcessMemory::read(&self.root, vm.found.tgid) {
                 Ok(memory) => memory,
                 // The VMM is about to end; the next discovery tells.
                 Err(error) => {
@@ -62,7 +62,7 @@ impl Fleet {
             return true;
         }
         debug!("{}: doorbell for the page at {gpa:#x}", vm.name);
-        if let Ok(memory) = ProcessMemory::read(&self.proc, tgid) {
+        if let Ok(memory) = ProcessMemory::read(&self.root, tgid) {
             register::consider(&self.programs, vm, &memory, gpa);
         }
         true

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use entrain_bpf::Error;
+use entrain_system::monotonic_ns;
 
 use super::Fleet;
 use crate::channel::Channel;
-use crate::clock::monotonic_ns;
 use crate::entitlement::{CALM_PERIOD, Claim};
 use crate::interface;
 

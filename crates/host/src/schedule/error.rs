@@ -37,7 +37,7 @@ pub enum ScheduleError {
     },
     /// The topology could not be read.
     #[error("can't read which CPUs there are: {0}")]
-    Topology(#[from] std::io::Error),
+    Topology(#[from] entrain_system::SystemError),
     /// It was loaded, and ended by itself.
     #[error("the scheduler ended (kind {}): {}", .0.kind, .0.why)]
     Ended(Ended),

@@ -3,20 +3,21 @@
 use std::fs;
 use std::path::Path;
 
+use entrain_system::Root;
+
 use super::error::ScheduleError;
 use crate::cgroup::find_limit;
 
-/// Refuses where the kernel has no sched_ext or another scheduler is loaded. `sys` is `/sys` or a test's folder.
-pub(super) fn check_free(sys: &Path) -> Result<(), ScheduleError> {
-    let folder = sys.join("kernel/sched_ext");
-    let Ok(state) = fs::read_to_string(folder.join("state")) else {
+/// Refuses where the kernel has no sched_ext or another scheduler is loaded.
+pub(super) fn check_free(root: &Root) -> Result<(), ScheduleError> {
+    let Some(state) = root.trimmed("sys/kernel/sched_ext/state") else {
         return Err(ScheduleError::NoSchedExt);
     };
-    match state.trim() {
+    match state.as_str() {
         "disabled" => Ok(()),
-        state => {
-            let name = fs::read_to_string(folder.join("root/ops")).unwrap_or_default();
-            Err(ScheduleError::Loaded { name: name.trim().to_owned(), state: state.to_owned() })
+        _ => {
+            let name = root.trimmed("sys/kernel/sched_ext/root/ops").unwrap_or_default();
+            Err(ScheduleError::Loaded { name, state })
         }
     }
 }
@@ -33,18 +34,17 @@ pub(super) fn check_cpu_max(cgroups: &Path) -> Result<(), ScheduleError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use entrain_system::fake::Machine;
 
     #[test]
     fn another_scheduler_is_refused_by_name() {
-        let sys = tempfile::tempdir().expect("temporary folder");
-        assert!(matches!(check_free(sys.path()), Err(ScheduleError::NoSchedExt)));
-        let folder = sys.path().join("kernel/sched_ext");
-        fs::create_dir_all(folder.join("root")).expect("temporary folder");
-        fs::write(folder.join("state"), "disabled\n").expect("temporary folder");
-        assert!(check_free(sys.path()).is_ok());
-        fs::write(folder.join("state"), "enabled\n").expect("temporary folder");
-        fs::write(folder.join("root/ops"), "other_1.0\n").expect("temporary folder");
-        let error = check_free(sys.path()).expect_err("loaded");
+        let machine = Machine::default();
+        assert!(matches!(check_free(&machine.root()), Err(ScheduleError::NoSchedExt)));
+        machine.put("sys/kernel/sched_ext/state", "disabled\n");
+        assert!(check_free(&machine.root()).is_ok());
+        machine.put("sys/kernel/sched_ext/state", "enabled\n");
+        machine.put("sys/kernel/sched_ext/root/ops", "other_1.0\n");
+        let error = check_free(&machine.root()).expect_err("loaded");
         assert!(error.to_string().contains("other_1.0"), "{error}");
     }
 

@@ -19,7 +19,7 @@ use crate::skeleton::sched;
 pub(crate) fn measure(features: &Features) -> Result<Vec<Complexity>, ScheduleError> {
     let options = Options { spins: features.kvm_wfx, ..Options::default() };
     let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
-    let topology = Topology::read(&options.sys)?;
+    let topology = Topology::read(&options.root)?;
     let plan = perf::Plan::make(&options, &topology);
     let skel = load(storage, &options, &topology, &plan)?;
     Ok(complexity::of(skel.object()))

@@ -31,6 +31,7 @@ pub use options::{Options, Perf};
 pub use topology::Topology;
 pub use tunables::NAMES as TUNABLES;
 
+use crate::cgroup::CGROUPS;
 use crate::complexity::{self, Complexity};
 pub use crate::counters::ScheduleStatus;
 use crate::counters::{Account, add};
@@ -60,12 +61,12 @@ unsafe impl Send for Scheduler {}
 impl Scheduler {
     /// Checks, loads and starts. From then on all of the host's ordinary tasks are under this scheduler.
     pub fn start(options: &Options) -> Result<Scheduler, ScheduleError> {
-        guard::check_free(&options.sys)?;
+        guard::check_free(&options.root)?;
         if !Features::probe().schedules_host {
             return Err(ScheduleError::OldSchedExt);
         }
-        guard::check_cpu_max(&options.sys.join("fs/cgroup"))?;
-        let topology = Topology::read(&options.sys)?;
+        guard::check_cpu_max(&options.root.path(CGROUPS))?;
+        let topology = Topology::read(&options.root)?;
         // The skeleton borrows it. A pointer's worth of memory per start, never given back: the alternative is a
         // structure that borrows from itself.
         let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));

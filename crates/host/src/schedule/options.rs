@@ -1,7 +1,8 @@
 //! What the scheduler is started with.
 
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+
+use entrain_system::Root;
 
 /// Whether CPUs are asked for performance levels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -20,8 +21,8 @@ pub enum Perf {
 pub struct Options {
     /// Tunables to change, by name.
     pub tune: Vec<(String, String)>,
-    /// `/sys`.
-    pub sys: PathBuf,
+    /// The host.
+    pub root: Root,
     /// Maps of the channel that the observing programs keep current, by name; without them the scheduler knows only what
     /// KVM saw of its guests.
     pub share: Vec<(&'static str, OwnedFd)>,
@@ -36,6 +37,6 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let (perf, capacities) = (Perf::Auto, Vec::new());
-        Self { tune: Vec::new(), sys: "/sys".into(), share: Vec::new(), spins: false, perf, capacities }
+        Self { tune: Vec::new(), root: Root::live(), share: Vec::new(), spins: false, perf, capacities }
     }
 }

@@ -1,9 +1,7 @@
 //! Whether CPUs are asked for performance, who listens, and which CPUs are bigger than others.
 
-use std::fs;
-use std::path::Path;
-
 use bytemuck::bytes_of;
+use entrain_system::Root;
 use libbpf_rs::{MapCore, MapFlags};
 use tracing::info;
 
@@ -35,8 +33,8 @@ pub(super) struct Plan {
 
 impl Plan {
     pub(super) fn make(options: &Options, topology: &Topology) -> Self {
-        let schedutil = schedutil(&options.sys);
-        let known = cpus::read(&options.sys);
+        let schedutil = schedutil(&options.root);
+        let known = cpus::read(&options.root);
         let capacity = |cpu: usize| {
             let own = options.capacities.get(cpu).copied();
             known.get(cpu).filter(|cpu| cpu.online).map_or(0, |cpu| own.unwrap_or(cpu.capacity))
@@ -77,10 +75,10 @@ impl Plan {
 }
 
 /// Whether some policy of cpufreq is governed by schedutil.
-fn schedutil(sys: &Path) -> bool {
-    let policies = fs::read_dir(sys.join("devices/system/cpu/cpufreq")).into_iter().flatten().flatten();
-    let mut governors = policies.filter_map(|policy| fs::read_to_string(policy.path().join("scaling_governor")).ok());
-    governors.any(|governor| governor.trim() == "schedutil")
+fn schedutil(root: &Root) -> bool {
+    let folder = "sys/devices/system/cpu/cpufreq";
+    let governor = |policy| root.trimmed(format!("{folder}/{policy}/scaling_governor"));
+    root.list(folder).into_iter().filter_map(governor).any(|governor| governor == "schedutil")
 }
 
 /// What one CPU is asked to run at.
@@ -98,38 +96,37 @@ pub(super) fn level(map: &impl MapCore, cpu: u32) -> Option<LevelStatus> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use entrain_system::fake::Machine;
 
-    fn put(root: &Path, path: &str, text: &str) {
-        let path = root.join("devices/system/cpu").join(path);
-        fs::create_dir_all(path.parent().expect("inside the root")).expect("a folder");
-        fs::write(path, text).expect("a file");
+    fn put(machine: &Machine, path: &str, text: &str) {
+        machine.put(&format!("sys/devices/system/cpu/{path}"), text);
     }
 
-    fn plan(sys: &Path, perf: Perf, capacities: &[u32]) -> Plan {
-        let options = Options { sys: sys.into(), perf, capacities: capacities.into(), ..Options::default() };
-        Plan::make(&options, &Topology::read(sys).expect("readable"))
+    fn plan(machine: &Machine, perf: Perf, capacities: &[u32]) -> Plan {
+        let options = Options { root: machine.root(), perf, capacities: capacities.into(), ..Options::default() };
+        Plan::make(&options, &Topology::read(&options.root).expect("readable"))
     }
 
     #[test]
     fn a_plain_machine_is_left_alone() {
-        let sys = tempfile::tempdir().expect("a temporary folder");
-        put(sys.path(), "possible", "0-1\n");
+        let machine = Machine::default();
+        put(&machine, "possible", "0-1\n");
         let off = Plan { ask: false, place: false, listener: 1024, capacities: vec![1024, 1024] };
-        assert_eq!(plan(sys.path(), Perf::Auto, &[]), off);
-        assert_eq!(plan(sys.path(), Perf::On, &[]), Plan { ask: true, ..off });
-        let differ = plan(sys.path(), Perf::Auto, &[446, 1024]);
+        assert_eq!(plan(&machine, Perf::Auto, &[]), off);
+        assert_eq!(plan(&machine, Perf::On, &[]), Plan { ask: true, ..off });
+        let differ = plan(&machine, Perf::Auto, &[446, 1024]);
         assert_eq!(differ, Plan { ask: true, place: true, listener: 1024, capacities: vec![446, 1024] });
-        assert!(!plan(sys.path(), Perf::Off, &[446, 1024]).place);
+        assert!(!plan(&machine, Perf::Off, &[446, 1024]).place);
     }
 
     #[test]
     fn schedutil_is_asked_for_less_since_it_adds_a_quarter() {
-        let sys = tempfile::tempdir().expect("a temporary folder");
-        put(sys.path(), "possible", "0-1\n");
-        put(sys.path(), "cpufreq/policy0/scaling_governor", "performance\n");
-        assert!(!plan(sys.path(), Perf::Auto, &[]).ask);
-        put(sys.path(), "cpufreq/policy1/scaling_governor", "schedutil\n");
-        let with = plan(sys.path(), Perf::Auto, &[]);
+        let machine = Machine::default();
+        put(&machine, "possible", "0-1\n");
+        put(&machine, "cpufreq/policy0/scaling_governor", "performance\n");
+        assert!(!plan(&machine, Perf::Auto, &[]).ask);
+        put(&machine, "cpufreq/policy1/scaling_governor", "schedutil\n");
+        let with = plan(&machine, Perf::Auto, &[]);
         assert!(with.ask && !with.place && with.listener == 1280);
     }
 }

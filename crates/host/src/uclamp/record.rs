@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use entrain_system::Root;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
@@ -31,7 +32,7 @@ impl Record {
 
     /// Before a thread is clamped for the first time.
     pub(super) fn add(&mut self, tid: i32, before: &Attr) {
-        let Some(began) = began(Path::new("/proc"), tid) else { return };
+        let Some(began) = began(&Root::live(), tid) else { return };
         self.threads.insert(tid, Entry { began, before: *before });
         self.write();
     }
@@ -50,7 +51,7 @@ impl Record {
             BTreeMap::new()
         });
         let _ = fs::remove_file(&self.path);
-        let lives = |tid: &i32, entry: &Entry| began(Path::new("/proc"), *tid) == Some(entry.began);
+        let lives = |tid: &i32, entry: &Entry| began(&Root::live(), *tid) == Some(entry.began);
         left.into_iter().filter(|(tid, entry)| lives(tid, entry)).map(|(tid, entry)| (tid, entry.before)).collect()
     }
 
@@ -68,8 +69,8 @@ impl Record {
 }
 
 /// Field 22 of its stat: the name in field 2 may hold anything, so they are counted from its last bracket.
-fn began(proc: &Path, tid: i32) -> Option<u64> {
-    let text = fs::read_to_string(proc.join(format!("{tid}/stat"))).ok()?;
+fn began(root: &Root, tid: i32) -> Option<u64> {
+    let text = root.text(format!("proc/{tid}/stat"))?;
     text.rsplit_once(") ")?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
