@@ -2,6 +2,7 @@
 
 use crate::clock::now_ns;
 use anyhow::Result;
+use entrain_system::Root;
 use entrain_workloads::probe::{self, Snapshot};
 use std::io::Write;
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let snapshot = probe::take(&args.root, now_ns())?;
+    let snapshot = probe::take(&Root::at(&args.root), now_ns())?;
     let text = if args.json { serde_json::to_string(&snapshot)? } else { table(&snapshot) };
     writeln!(std::io::stdout(), "{text}")?;
     Ok(ExitCode::SUCCESS)

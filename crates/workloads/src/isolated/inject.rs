@@ -4,10 +4,10 @@ use super::{become_fifo, check, name_thread};
 use crate::cpu;
 use crate::output::Output;
 use anyhow::{Context, Result};
+use entrain_system::Root;
 use entrain_workloads::catalog::{Better, Metric};
 use entrain_workloads::probe::schedstat;
 use std::fs;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
@@ -175,14 +175,15 @@ fn sleeps(thread: i32) -> Result<bool> {
 /// The kernel thread that moves running tasks away from a CPU.
 fn migration_thread(cpu: usize) -> Result<u32> {
     let name = format!("migration/{cpu}");
-    let named = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name);
-    let pids = fs::read_dir("/proc")?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    pids.into_iter().find(named).with_context(|| format!("there is no kernel thread {name}"))
+    let root = Root::live();
+    let named = |pid: &u32| root.trimmed(format!("proc/{pid}/comm")).is_some_and(|comm| comm == name);
+    let mut pids = root.list("proc").into_iter().filter_map(|name| name.parse().ok());
+    pids.find(named).with_context(|| format!("there is no kernel thread {name}"))
 }
 
 /// How often a task has been given a CPU.
 fn times_run(pid: u32) -> Option<u64> {
-    schedstat(Path::new(&format!("/proc/{pid}/schedstat"))).map(|[_, _, runs]| runs)
+    schedstat(&Root::live(), &format!("proc/{pid}")).map(|[_, _, runs]| runs)
 }
 
 /// Moves a thread to a CPU, and waits until it is there.

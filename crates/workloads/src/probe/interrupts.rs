@@ -1,7 +1,7 @@
 //! `/proc/interrupts`: interrupts between CPUs and timer ticks, by the same names on both architectures.
 
-use super::{Counters, ProbeError, text};
-use std::path::Path;
+use super::{Counters, ProbeError};
+use entrain_system::Root;
 
 /// What the kernel calls it at the end of a line, and our name.
 const KINDS: &[(&str, &str)] = &[
@@ -13,9 +13,9 @@ const KINDS: &[(&str, &str)] = &[
     ("IRQ work interrupts", "irq_work"),
 ];
 
-pub(super) fn read(root: &Path) -> Result<Counters, ProbeError> {
+pub(super) fn read(root: &Root) -> Result<Counters, ProbeError> {
     let mut counters = Counters::new();
-    for line in text(root, "proc/interrupts")?.lines() {
+    for line in root.read("proc/interrupts")?.lines() {
         if let Some((name, count)) = parse(line) {
             *counters.entry(name.to_owned()).or_default() += count;
         }
@@ -33,13 +33,13 @@ fn parse(line: &str) -> Option<(&'static str, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::fake;
     use super::*;
+    use entrain_system::fake::tree;
     use proptest::prelude::*;
 
     #[test]
     fn x86_lines_are_read() {
-        let root = fake(&[(
+        let (_machine, root) = tree(&[(
             "proc/interrupts",
             "            CPU0       CPU1       
    4:         12          0  IO-APIC   4-edge      ttyS0
@@ -51,14 +51,14 @@ mod tests {
  ERR:          0
 ",
         )]);
-        let counters = read(root.path()).unwrap();
+        let counters = read(&root).unwrap();
         let wanted = [("call", 7), ("reschedule", 30), ("timer", 3000), ("tlb", 11)];
         assert_eq!(counters, wanted.map(|(name, count)| (name.to_owned(), count)).into());
     }
 
     #[test]
     fn aarch64_lines_are_read() {
-        let root = fake(&[(
+        let (_machine, root) = tree(&[(
             "proc/interrupts",
             "           CPU0       CPU1       
  11:       1500       1600     GICv3  27 Level     arch_timer
@@ -69,7 +69,7 @@ IPI2:         0          0       CPU stop interrupts
 Err:          0
 ",
         )]);
-        let counters = read(root.path()).unwrap();
+        let counters = read(&root).unwrap();
         let wanted = [("call", 700), ("reschedule", 40), ("timer", 3100)];
         assert_eq!(counters, wanted.map(|(name, count)| (name.to_owned(), count)).into());
     }

@@ -1,8 +1,8 @@
 //! KVM's counters in debugfs (VM exits by reason, directed yields, halts) and its vCPU threads' CPU time.
 
-use super::{Counters, vanishing};
+use super::Counters;
+use entrain_system::Root;
 use serde::{Deserialize, Serialize};
-use std::path::Path;
 
 /// A KVM guest that runs here.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -61,11 +61,11 @@ const COUNTERS: &[&str] = &[
 const FOLDER: &str = "sys/kernel/debug/kvm";
 
 /// All VMs; empty without KVM or without debugfs.
-pub(super) fn read(root: &Path) -> Vec<Vm> {
-    let Ok(entries) = std::fs::read_dir(root.join(FOLDER)) else { return Vec::new() };
-    let mut vms: Vec<Vm> = entries
-        .filter_map(|entry| {
-            let id = entry.ok()?.file_name().into_string().ok()?;
+pub(super) fn read(root: &Root) -> Vec<Vm> {
+    let mut vms: Vec<Vm> = root
+        .list(FOLDER)
+        .into_iter()
+        .filter_map(|id| {
             // Beside the VMs' folders there are files with the sums over all VMs.
             let pid = id.split_once('-')?.0.parse::<u32>().ok()?;
             vm(root, &id, pid)
@@ -75,46 +75,47 @@ pub(super) fn read(root: &Path) -> Vec<Vm> {
     vms
 }
 
-fn vm(root: &Path, id: &str, pid: u32) -> Option<Vm> {
-    let folder = root.join(FOLDER).join(id);
+fn vm(root: &Root, id: &str, pid: u32) -> Option<Vm> {
+    let folder = format!("{FOLDER}/{id}");
     let counters = COUNTERS
         .iter()
-        .filter_map(|name| Some(((*name).to_owned(), vanishing(&folder.join(name))?.parse().ok()?)))
+        .filter_map(|name| Some(((*name).to_owned(), root.parse(format!("{folder}/{name}"))?)))
         .collect();
-    let mut vcpus: Vec<Vcpu> = std::fs::read_dir(&folder)
-        .ok()?
-        .filter_map(|entry| {
-            let entry = entry.ok()?;
-            entry.file_name().to_str()?.strip_prefix("vcpu")?.parse::<u32>().ok()?;
-            let tid = vanishing(&entry.path().join("pid"))?.parse().ok()?;
-            vcpu(root, pid, tid)
+    let mut vcpus: Vec<Vcpu> = root
+        .list(&folder)
+        .into_iter()
+        .filter_map(|name| {
+            name.strip_prefix("vcpu")?.parse::<u32>().ok()?;
+            vcpu(root, pid, root.parse(format!("{folder}/{name}/pid"))?)
         })
         .collect();
     vcpus.sort_by_key(|vcpu| vcpu.tid);
-    let name = vanishing(&root.join(format!("proc/{pid}/comm")))?;
+    let name = root.trimmed(format!("proc/{pid}/comm"))?;
     Some(Vm { id: id.to_owned(), name, counters, vcpus })
 }
 
-fn vcpu(root: &Path, pid: u32, tid: u32) -> Option<Vcpu> {
-    let [run_ns, wait_ns, runs] = schedstat(&root.join(format!("proc/{pid}/task/{tid}/schedstat")))?;
+fn vcpu(root: &Root, pid: u32, tid: u32) -> Option<Vcpu> {
+    let [run_ns, wait_ns, runs] = schedstat(root, &format!("proc/{pid}/task/{tid}"))?;
     Some(Vcpu { tid, run_ns, wait_ns, runs })
 }
 
-/// The three numbers of a task's `schedstat` (Documentation/scheduler/sched-stats.rst): ns that it ran, ns that it waited for a
-/// CPU, and how often it was given one. `None` if the task or the file is not there, or holds anything else.
-pub fn schedstat(file: &Path) -> Option<[u64; 3]> {
-    let numbers = vanishing(file)?.split_whitespace().map(|word| word.parse().ok()).collect::<Option<Vec<_>>>()?;
+/// The three numbers in `schedstat` of a task, given by its folder (Documentation/scheduler/sched-stats.rst): ns that it
+/// ran, ns that it waited for a CPU, and how often it was given one. `None` if the task or the file is not there, or holds
+/// anything else.
+pub fn schedstat(root: &Root, task: &str) -> Option<[u64; 3]> {
+    let text = root.text(format!("{task}/schedstat"))?;
+    let numbers = text.split_whitespace().map(|word| word.parse().ok()).collect::<Option<Vec<_>>>()?;
     numbers.try_into().ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::fake;
     use super::*;
+    use entrain_system::fake::tree;
 
     #[test]
     fn vms_are_found_with_their_counters_and_vcpus() {
-        let root = fake(&[
+        let (_machine, root) = tree(&[
             ("sys/kernel/debug/kvm/exits", "99\n"),
             ("sys/kernel/debug/kvm/812-11/exits", "40\n"),
             ("sys/kernel/debug/kvm/812-11/wfe_exit_stat", "7\n"),
@@ -124,7 +125,7 @@ mod tests {
             ("proc/812/task/815/schedstat", "1000 200 30\n"),
             ("proc/812/task/816/schedstat", "1 2 3\n"),
         ]);
-        let vms = read(root.path());
+        let vms = read(&root);
         assert_eq!(vms.len(), 1);
         assert_eq!((vms[0].id.as_str(), vms[0].name.as_str()), ("812-11", "vm0"));
         assert_eq!(vms[0].counters, [("exits".into(), 40), ("wfe_exit_stat".into(), 7)].into());
@@ -135,9 +136,9 @@ mod tests {
     #[test]
     fn a_vm_that_is_just_ending_is_left_out() {
         // The VMM's process is gone, KVM's folder not yet; or a thread is gone.
-        let root = fake(&[("sys/kernel/debug/kvm/812-11/exits", "40\n")]);
-        assert!(read(root.path()).is_empty());
-        let root = fake(&[("sys/kernel/debug/kvm/812-11/vcpu0/pid", "815\n"), ("proc/812/comm", "vm0\n")]);
-        assert!(read(root.path())[0].vcpus.is_empty());
+        let (_machine, root) = tree(&[("sys/kernel/debug/kvm/812-11/exits", "40\n")]);
+        assert!(read(&root).is_empty());
+        let (_machine, root) = tree(&[("sys/kernel/debug/kvm/812-11/vcpu0/pid", "815\n"), ("proc/812/comm", "vm0\n")]);
+        assert!(read(&root)[0].vcpus.is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! Counters of a machine at one moment: what a probe sees is counted, not only timed.
 //!
 //! `entrain-load probe` prints a [`Snapshot`] as one line of JSON, in the host machine and in its guests, before and
-//! after a sample; the lab subtracts. Every reader takes a root folder, so that tests can fake `/proc` and `/sys`.
+//! after a sample; the lab subtracts.
 //! What a kernel does not have (no KVM, no sched_ext, debugfs not mounted) is missing from the snapshot, not zero.
 
 mod interrupts;
@@ -13,10 +13,10 @@ pub use kvm::{Vcpu, Vm, schedstat};
 pub use sched_ext::SchedExt;
 pub use stat::CpuTimes;
 
+use entrain_system::{Root, SystemError};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Version of the snapshot's form.
 pub const SCHEMA: u32 = 1;
@@ -49,13 +49,8 @@ pub struct Snapshot {
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// A file that every Linux has is missing or unreadable.
-    #[error("cannot read {path}: {source}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    #[error("cannot read {0}")]
+    Read(#[from] SystemError),
     /// A file that every Linux has does not look as it should.
     #[error("{path} holds no {wanted}")]
     Form {
@@ -66,8 +61,8 @@ pub enum ProbeError {
     },
 }
 
-/// Reads all counters below `root` (`/` for the machine itself) at the time `at_ns`.
-pub fn take(root: &Path, at_ns: u64) -> Result<Snapshot, ProbeError> {
+/// Reads all counters of a machine at the time `at_ns`.
+pub fn take(root: &Root, at_ns: u64) -> Result<Snapshot, ProbeError> {
     let (cpu, context_switches) = stat::read(root)?;
     Ok(Snapshot {
         schema: SCHEMA,
@@ -80,33 +75,14 @@ pub fn take(root: &Path, at_ns: u64) -> Result<Snapshot, ProbeError> {
     })
 }
 
-fn text(root: &Path, path: &str) -> Result<String, ProbeError> {
-    let path = root.join(path);
-    std::fs::read_to_string(&path).map_err(|source| ProbeError::Read { path, source })
-}
-
-/// What a file says, trimmed; None if it is not there. Files of processes and guests vanish at any time.
-fn vanishing(path: &Path) -> Option<String> {
-    Some(std::fs::read_to_string(path).ok()?.trim().to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    pub(super) fn fake(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let root = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = root.path().join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        }
-        root
-    }
+    use entrain_system::fake::tree;
 
     #[test]
     fn this_machine_can_be_read() {
-        let snapshot = take(Path::new("/"), 1).unwrap();
+        let snapshot = take(&Root::live(), 1).unwrap();
         assert!(snapshot.context_switches > 0);
         assert!(snapshot.cpu.idle_ns + snapshot.cpu.user_ns > 0);
         let json = serde_json::to_string(&snapshot).unwrap();
@@ -115,17 +91,18 @@ mod tests {
 
     #[test]
     fn a_machine_without_kvm_and_sched_ext_lacks_them() {
-        let root = fake(&[("proc/stat", "cpu  1 0 0 0\nctxt 5\n"), ("proc/interrupts", "           CPU0\n")]);
-        let snapshot = take(root.path(), 7).unwrap();
+        let (_machine, root) =
+            tree(&[("proc/stat", "cpu  1 0 0 0\nctxt 5\n"), ("proc/interrupts", "           CPU0\n")]);
+        let snapshot = take(&root, 7).unwrap();
         assert_eq!((snapshot.at_ns, snapshot.context_switches), (7, 5));
         assert!(snapshot.vms.is_empty() && snapshot.sched_ext.is_none() && snapshot.interrupts.is_empty());
     }
 
     #[test]
     fn an_unreadable_proc_is_an_error_with_its_path() {
-        let root = fake(&[("proc/stat", "nothing\n")]);
-        assert!(take(root.path(), 0).unwrap_err().to_string().contains("proc/stat holds no"));
-        let root = fake(&[]);
-        assert!(take(root.path(), 0).unwrap_err().to_string().contains("cannot read"));
+        let (_machine, root) = tree(&[("proc/stat", "nothing\n")]);
+        assert!(take(&root, 0).unwrap_err().to_string().contains("proc/stat holds no"));
+        let (_machine, root) = tree(&[]);
+        assert!(take(&root, 0).unwrap_err().to_string().contains("cannot read"));
     }
 }

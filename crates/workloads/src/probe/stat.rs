@@ -1,8 +1,8 @@
 //! `/proc/stat`: CPU time by kind, and context switches.
 
-use super::{ProbeError, text};
+use super::ProbeError;
+use entrain_system::Root;
 use serde::{Deserialize, Serialize};
-use std::path::Path;
 
 /// CPU time of all CPUs since boot in nanoseconds. The kernel counts it in steps of 10 ms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,9 +22,9 @@ pub struct CpuTimes {
 /// The kernel reports in USER_HZ, which is 100 on every architecture that we run on.
 const TICK_NS: u64 = 10_000_000;
 
-pub(super) fn read(root: &Path) -> Result<(CpuTimes, u64), ProbeError> {
-    let text = text(root, "proc/stat")?;
-    let form = |wanted| ProbeError::Form { path: root.join("proc/stat"), wanted };
+pub(super) fn read(root: &Root) -> Result<(CpuTimes, u64), ProbeError> {
+    let text = root.read("proc/stat")?;
+    let form = |wanted| ProbeError::Form { path: root.path("proc/stat"), wanted };
     let numbers = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
         line.split_whitespace().map(|word| word.parse::<u64>().ok()).collect::<Option<Vec<u64>>>()
@@ -46,16 +46,16 @@ pub(super) fn read(root: &Path) -> Result<(CpuTimes, u64), ProbeError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::fake;
     use super::*;
+    use entrain_system::fake::tree;
 
     #[test]
     fn kinds_of_time_are_told_apart() {
-        let root = fake(&[(
+        let (_machine, root) = tree(&[(
             "proc/stat",
             "cpu  100 1 20 3000 4 5 6 70 8 9\ncpu0 100 1 20 3000 4 5 6 70 8 9\nintr 5 1\nctxt 4711\nbtime 1\n",
         )]);
-        let (times, switches) = read(root.path()).unwrap();
+        let (times, switches) = read(&root).unwrap();
         let ticks = |n: u64| n * TICK_NS;
         assert_eq!(switches, 4711);
         assert_eq!(
