@@ -1,7 +1,9 @@
-//! The report as one HTML page: no script, no network, light and dark.
+//! The report as one HTML page.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+
+use entrain_html::{Page, escape};
 
 use super::interface::{Event, Kind};
 use super::model::Model;
@@ -33,17 +35,11 @@ const LANES: [Kind; 11] = [
 
 /// The whole page. `events` are the timeline's, `began_ns` its begin (CLOCK_MONOTONIC).
 pub(crate) fn render(report: &Report, model: &Model, events: &[Event], began_ns: u64) -> String {
-    let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <meta name=\"color-scheme\" content=\"light dark\"><title>Interruptions of CPU {}</title>\
-         <style>{STYLE}</style></head><body><main>",
-        report.cpus
-    );
-    page.push_str(&head(report));
-    page.push_str(&timeline(report, model, events, began_ns));
-    page.push_str(&table(report));
-    page + "</main></body></html>\n"
+    Page::new(&format!("Interruptions of CPU {}", report.cpus), STYLE)
+        .section(&head(report))
+        .section(&timeline(report, model, events, began_ns))
+        .section(&table(report))
+        .finish()
 }
 
 fn head(report: &Report) -> String {
@@ -168,10 +164,6 @@ fn table(report: &Report) -> String {
         html.push_str("</tr>");
     }
     html + "</tbody></table></div></section>"
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

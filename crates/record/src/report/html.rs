@@ -1,6 +1,8 @@
-//! The report as one page: no script, no network; light, dark, phone and paper.
+//! The report as one page.
 
 use std::fmt::Write as _;
+
+use entrain_html::{Page, escape};
 
 use super::strip::{bar, strip};
 use super::{limits, percent, time};
@@ -12,20 +14,15 @@ const DRAWN: usize = 64;
 
 /// The whole page.
 pub(crate) fn render(analysis: &Analysis) -> String {
-    let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <meta name=\"color-scheme\" content=\"light dark\"><title>Where the VMs’ time went</title>\
-         <style>{STYLE}</style></head><body><main>"
-    );
-    page.push_str(&head(analysis));
-    page.push_str(&vms(analysis));
-    page.push_str(&timelines(analysis));
-    page.push_str(&culprits(analysis));
-    page.push_str(&waits(analysis));
-    page.push_str(&yields(analysis));
-    page.push_str(&counts(analysis));
-    page + "</main></body></html>\n"
+    Page::new("Where the VMs’ time went", STYLE)
+        .section(&head(analysis))
+        .section(&vms(analysis))
+        .section(&timelines(analysis))
+        .section(&culprits(analysis))
+        .section(&waits(analysis))
+        .section(&yields(analysis))
+        .section(&counts(analysis))
+        .finish()
 }
 
 fn head(analysis: &Analysis) -> String {
@@ -249,11 +246,7 @@ fn label(vm: &VmTime, vcpu: Option<&VcpuTime>) -> String {
     let known = State::ALL.into_iter().filter(|state| times.of(*state) > 0);
     let shares: Vec<String> =
         known.map(|state| format!("{} {} %", state.words(), percent(times.share(state)))).collect();
-    escape(&format!("{name}: {}", shares.join(", ")))
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    escape(&format!("{name}: {}", shares.join(", "))).to_string()
 }
 
 #[cfg(test)]
