@@ -5,8 +5,8 @@ mod signals;
 
 use std::time::Duration;
 
-use entrain_system::monotonic_ns;
 use entrain_channel::page::{GUEST_BEAT_NS, MAX_VCPUS};
+use entrain_system::monotonic_ns;
 use sd_notify::NotifyState;
 
 use crate::doorbell;
@@ -135,4 +135,3 @@ fn tell_service_manager(state: NotifyState<'_>) {
         tracing::debug!("cannot tell the service manager: {error}");
     }
 }
-

@@ -132,7 +132,9 @@ impl Registration {
                 let page = self.pages.page(vcpu);
                 match slot.guest.take_back(page) {
                     GuestView::Own => {}
-                    GuestView::Releasing if slot.host_lives(page, monotonic_ns()) && Instant::now() < deadline => waiting = true,
+                    GuestView::Releasing if slot.host_lives(page, monotonic_ns()) && Instant::now() < deadline => {
+                        waiting = true
+                    }
                     _ => {
                         slot.guest.force(page);
                         forced += 1;

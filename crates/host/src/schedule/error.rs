@@ -38,6 +38,9 @@ pub enum ScheduleError {
     /// The topology could not be read.
     #[error("can't read which CPUs there are: {0}")]
     Topology(#[from] entrain_system::SystemError),
+    /// The thread that loads it panicked.
+    #[error("the thread that loads the scheduler has ended")]
+    LoaderDied,
     /// It was loaded, and ended by itself.
     #[error("the scheduler ended (kind {}): {}", .0.kind, .0.why)]
     Ended(Ended),

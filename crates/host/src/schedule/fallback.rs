@@ -35,7 +35,10 @@ pub(super) fn cure(error: &ScheduleError) -> Cure {
         ScheduleError::Loaded { .. } | ScheduleError::CpuMax { .. } => Cure::WayFree,
         ScheduleError::Ended(ended) if ended.kind == EXIT_SYSRQ => Cure::Administrator,
         ScheduleError::Ended(ended) if ended.kind < EXIT_ERROR => Cure::WayFree,
-        ScheduleError::Ended(_) | ScheduleError::Kernel { .. } | ScheduleError::Topology(_) => Cure::Time,
+        ScheduleError::Ended(_)
+        | ScheduleError::Kernel { .. }
+        | ScheduleError::LoaderDied
+        | ScheduleError::Topology(_) => Cure::Time,
         ScheduleError::NoSchedExt | ScheduleError::OldSchedExt | ScheduleError::Tunable { .. } => Cure::Administrator,
     }
 }

@@ -61,16 +61,12 @@ impl Loader {
         match self.results.try_recv() {
             Ok(result) => Some(result),
             Err(error) if error.is_empty() => None,
-            Err(_) => Some(Err(died())),
+            Err(_) => Some(Err(ScheduleError::LoaderDied)),
         }
     }
 
     /// The same, as soon as it is there.
     pub(super) fn wait(&self) -> Result<Scheduler, ScheduleError> {
-        self.results.recv().unwrap_or_else(|_| Err(died()))
+        self.results.recv().unwrap_or_else(|_| Err(ScheduleError::LoaderDied))
     }
-}
-
-fn died() -> ScheduleError {
-    io::Error::other("the thread that loads the scheduler has ended").into()
 }
