@@ -46,12 +46,12 @@ fn fair_server(system: &System) -> Option<Finding> {
         return Some(finding.by("mount -t debugfs none /sys/kernel/debug"));
     }
     let path = |cpu: u32| format!("{FAIR}/cpu{cpu}/runtime");
-    if system.quiet.iter().any(|cpu| system.root.trimmed(&path(cpu)).is_none()) {
+    if system.quiet.iter().any(|cpu| system.root.trimmed(path(cpu)).is_none()) {
         let finding = Finding::new("fair server", State::Unknown, "can't be read", "off on isolated CPUs");
         return Some(finding.because(why, source).by("run as root; lockdown (Secure Boot) closes debugfs"));
     }
     let on: Vec<u32> =
-        system.quiet.iter().filter(|cpu| system.root.trimmed(&path(*cpu)).is_some_and(|text| text != "0")).collect();
+        system.quiet.iter().filter(|cpu| system.root.trimmed(path(*cpu)).is_some_and(|text| text != "0")).collect();
     let found = match on.as_slice() {
         [] => "off".to_owned(),
         cpus => format!("on: CPU {}", cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",")),
