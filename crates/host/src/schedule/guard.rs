@@ -1,6 +1,5 @@
 //! When the scheduler must not start: another one is loaded, or somebody relies on what it does not do.
 
-use std::fs;
 use std::path::Path;
 
 use entrain_system::Root;
@@ -50,13 +49,10 @@ mod tests {
 
     #[test]
     fn a_limit_deep_in_the_tree_is_found() {
-        let root = tempfile::tempdir().expect("temporary folder");
-        let deep = root.path().join("machine.slice/vm1");
-        fs::create_dir_all(&deep).expect("temporary folder");
-        fs::write(root.path().join("machine.slice/cpu.max"), "max 100000\n").expect("temporary folder");
-        assert!(check_cpu_max(root.path()).is_ok());
-        fs::write(deep.join("cpu.max"), "50000 100000\n").expect("temporary folder");
-        let error = check_cpu_max(root.path()).expect_err("limited");
+        let machine = Machine::new([("machine.slice/cpu.max", "max 100000\n"), ("machine.slice/vm1/cgroup.procs", "")]);
+        assert!(check_cpu_max(machine.path()).is_ok());
+        machine.put("machine.slice/vm1/cpu.max", "50000 100000\n");
+        let error = check_cpu_max(machine.path()).expect_err("limited");
         assert!(error.to_string().contains("vm1"), "{error}");
     }
 }
