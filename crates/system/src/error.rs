@@ -26,17 +26,3 @@ pub enum SystemError {
         found: String,
     },
 }
-
-/// `None` for what is gone: threads end, VMs stop and CPUs leave while somebody reads about them. The kernel then says
-/// ENOENT before a file is opened and ESRCH (a process) or ENODEV (a device) behind it. Everything else stays an error.
-pub fn vanishing<T>(result: Result<T>) -> Result<Option<T>> {
-    use rustix::io::Errno;
-    match result {
-        Err(SystemError::File { source, .. })
-            if matches!(Errno::from_io_error(&source), Some(Errno::NOENT | Errno::SRCH | Errno::NODEV)) =>
-        {
-            Ok(None)
-        }
-        other => other.map(Some),
-    }
-}

@@ -2,7 +2,7 @@
 //!
 //! Each reader takes a [`Root`], so that a test gives it a folder of its own instead of the running system. What every
 //! machine must have fails with a [`SystemError`] that names the file; what may be missing or vanish while it is read is
-//! `None`, by the two rules of [`Root::text`] and [`vanishing`].
+//! `None`, by the rule of [`Root::text`].
 //!
 //! # Why this is not a crate from outside
 //! `procfs` is the well-kept one. It reads `/proc` only: CPU lists and caches are in `/sys`, and kallsyms it does not
@@ -24,6 +24,6 @@ mod topology;
 
 pub use clock::monotonic_ns;
 pub use cpu_set::{CpuSet, MAX_CPUS, ParseError};
-pub use error::{Result, SystemError, vanishing};
+pub use error::{Result, SystemError};
 pub use root::Root;
 pub use topology::{Cpu, Topology};

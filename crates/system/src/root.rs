@@ -121,7 +121,6 @@ impl Root {
 mod tests {
     use super::*;
     use crate::fake::Machine;
-    use crate::vanishing;
 
     #[test]
     fn files_below_a_folder() {
@@ -149,7 +148,7 @@ mod tests {
         assert!(error.contains("cpu/possible says \"what\\n\""), "{error}");
         let error = root.online_cpus().unwrap_err().to_string();
         assert!(error.contains("cpu/online: No such file"), "{error}");
-        assert!(vanishing(root.read("proc/8/stat")).unwrap().is_none());
-        assert!(vanishing(root.read("proc/7")).is_err(), "a folder is no file that has gone");
+        assert!(root.text("proc/8/stat").is_none());
+        assert!(root.read("proc/7").is_err(), "a folder is no file");
     }
 }
