@@ -12,7 +12,7 @@ PREFIX    ?= /usr/local
 FORMATTED := $(shell git ls-files -co --exclude-standard 'crates/*.bpf.c' 'crates/*.h' crates/lab-dilation/src/clock.c)
 
 .DEFAULT_GOAL := help
-.PHONY: fuzz-build help setup toolchain build lab test lint unit fuzz-short fuzz fuzz-merge audit complexity lab-test package package-test install uninstall clean
+.PHONY: fuzz-build help setup toolchain build lab results test lint unit fuzz-short fuzz fuzz-merge audit complexity lab-test package package-test install uninstall clean
 
 help: ## this list
 	@echo "Entrain: host and guest schedulers in step, on stock kernels. Targets:"
@@ -29,9 +29,13 @@ build: toolchain ## build target/release/entrain, the lab, and what its machines
 	$(RUN) cargo build --release --locked --target $(GUEST) -p entrain -p entrain-lab-agent -p entrain-workloads -p entrain-cpufreq-emulation
 	@mkdir -p target/release
 	@for b in $(BINS); do ln -f target/$(NATIVE)/release/$$b target/release/$$b; done
+	@scripts/provenance.sh >target/release/entrain-lab.commit
 
 lab: build ## boot a KVM host with guests and show what overcommit costs them, stock and with Entrain
 	target/release/entrain lab run tour --quick --html target/tour.html --json target/tour.json
+
+results: build ## make docs/results/*.md and README.md's figures from the stored runs, docs/results/*.json.gz
+	target/release/entrain-lab report $(wildcard docs/results/*.json.gz) --markdown --into docs/results --readme README.md
 
 test: lint unit fuzz-short lab-test ## formatting, lints, unit and property tests, some fuzzing, nested lab tests
 
@@ -83,6 +87,7 @@ install: build ## install to PREFIX (default /usr/local)
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BINS:%=target/release/%)
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/lib/entrain/x86_64 $(MACHINES:%=target/$(NATIVE)/release/%)
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/lib/entrain/aarch64 $(MACHINES:%=target/$(GUEST)/release/%) target/$(GUEST)/release/$(EMULATION)
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/entrain target/release/entrain-lab.commit
 
 uninstall: ## remove what `make install` installed
 	rm -f $(BINS:%=$(DESTDIR)$(PREFIX)/bin/%)

@@ -6,7 +6,9 @@ use entrain_lab_machine::{Cache, cancel, image, machine::accel, progress::Spinne
 use crate::proving::{reliability, selftest};
 
 mod doctor;
+mod files;
 pub mod machine_args;
+mod report;
 mod run;
 mod script;
 mod shell;
@@ -19,8 +21,8 @@ pub enum LabCommand {
     List,
     /// Run an experiment and report what it found
     Run(run::RunArgs),
-    /// Show a report that was kept as JSON, and make its page
-    Report(run::ReportArgs),
+    /// Show reports that were kept as JSON, and make their pages
+    Report(report::ReportArgs),
     /// Boot a host machine with guests and open a shell in it (or run a command)
     Shell(shell::ShellArgs),
     /// Say what the lab needs and whether it is there
@@ -40,7 +42,7 @@ pub fn run(command: LabCommand) -> anyhow::Result<ExitCode> {
     match command {
         LabCommand::List => run::list(),
         LabCommand::Run(args) => with_signals(|| run::run(args)),
-        LabCommand::Report(args) => run::report(&args),
+        LabCommand::Report(args) => report::run(&args),
         LabCommand::Shell(args) => with_signals(|| shell::run(args)),
         LabCommand::Doctor => doctor::run(),
         LabCommand::Images(args) => with_signals(|| images(&args)),

@@ -1,11 +1,9 @@
 //! `entrain lab list` and `entrain lab run`.
 
-use std::io::{self, IsTerminal};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, bail};
 use entrain_lab_machine::image::{self, own_kernel, peers};
 use entrain_lab_machine::machine::{Accel, Arch, Machine, MachineSpec, pace::Pace};
 use entrain_lab_machine::progress::Spinner;
@@ -13,15 +11,14 @@ use entrain_lab_machine::{Cache, Progress};
 
 use crate::bar::Bar;
 use crate::experiment::{self, Experiment, STOCK};
-use crate::output::{self, Output};
-use crate::report::{Report, SCHEMA, html, table};
+use crate::report::Report;
 use crate::rig::Rig;
 use crate::runner::{self, Choice};
 
+use super::files::{Files, show};
+
 /// Status when the command line or the experiment file is wrong.
 const USAGE: u8 = 2;
-/// Status when a check failed or the lab did.
-const FAILED: u8 = 1;
 
 /// Options of `entrain lab run`.
 #[derive(Debug, clap::Args)]
@@ -50,7 +47,7 @@ pub struct RunArgs {
     /// Modules of that kernel: the folder lib/modules/RELEASE, if they do not lie beside it or in this system
     #[arg(long, value_name = "DIR", requires = "kernel")]
     modules: Option<PathBuf>,
-    /// Write samples, summary and checks as JSON
+    /// Write samples, summary and checks as JSON; compressed where the name ends in .gz
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write a page with plots of every sample; one file that needs no network
@@ -62,27 +59,6 @@ pub struct RunArgs {
     /// Seed of whatever is random
     #[arg(long, default_value_t = 1)]
     seed: u64,
-}
-
-/// Options of `entrain lab report`.
-#[derive(Debug, clap::Args)]
-pub struct ReportArgs {
-    /// What `entrain lab run --json` wrote
-    file: PathBuf,
-    /// Write the page with plots
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-}
-
-/// Shows a report that was kept as JSON once more.
-pub(super) fn report(args: &ReportArgs) -> anyhow::Result<ExitCode> {
-    let files = Files { source: Some(args.file.clone()), ..Files::new(None, args.html.as_deref())? };
-    let name = args.file.display();
-    let text = std::fs::read_to_string(&args.file).with_context(|| format!("cannot read {name}"))?;
-    let report: Report = serde_json::from_str(&text)
-        .with_context(|| format!("{name} is no report of 'entrain lab run --json' in schema {SCHEMA}"))?;
-    anyhow::ensure!(report.schema == SCHEMA, "{name} has schema {}; this program knows {SCHEMA}", report.schema);
-    show(&report, &files)
 }
 
 /// Lists the built-in experiments.
@@ -116,56 +92,6 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     }
     let report = measure(&experiment, &args, arch)?;
     show(&report, &files)
-}
-
-/// The files that the user asked for.
-struct Files {
-    json: Option<Output>,
-    html: Option<Output>,
-    /// Where the report was read from, if it was: there it is safe.
-    source: Option<PathBuf>,
-}
-
-impl Files {
-    /// Looks whether they can be written.
-    fn new(json: Option<&Path>, html: Option<&Path>) -> anyhow::Result<Self> {
-        Ok(Self { json: json.map(Output::new).transpose()?, html: html.map(Output::new).transpose()?, source: None })
-    }
-
-    /// Writes both. If one fails, the report is kept as JSON elsewhere, unless it is safe already.
-    fn write(&self, report: &Report) -> anyhow::Result<()> {
-        let json = serde_json::to_string_pretty(report)? + "\n";
-        let write = |file: &Option<Output>, text: &dyn Fn() -> String| {
-            let file = file.as_ref()?;
-            file.write(text().as_bytes()).err().map(|error| output::why(file.name(), &error))
-        };
-        let failed = [write(&self.json, &|| json.clone()), write(&self.html, &|| html::render(report))];
-        let written = self.json.as_ref().filter(|_| failed[0].is_none()).map(|file| file.name().to_owned());
-        let failed: Vec<String> = failed.into_iter().flatten().collect();
-        if failed.is_empty() {
-            return Ok(());
-        }
-        let what = failed.join("; ");
-        let safe = written.or_else(|| self.source.clone());
-        let kept = safe.or_else(|| output::keep(json.as_bytes(), &report.experiment));
-        let Some(kept) = kept else {
-            output::tell(io::stdout(), &json);
-            let temp = std::env::temp_dir();
-            bail!("{what}. Neither the cache nor {} takes it: the report is printed above, as JSON", temp.display());
-        };
-        let kept = kept.display();
-        bail!(
-            "{what}. Nothing is lost: the report is kept in {kept}; 'entrain lab report {kept} --html FILE' shows it again"
-        )
-    }
-}
-
-fn show(report: &Report, files: &Files) -> anyhow::Result<ExitCode> {
-    let color = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let written = files.write(report);
-    output::tell(io::stdout(), &table::render(report, color));
-    written?;
-    Ok(if report.ok() { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
 }
 
 fn measure(experiment: &Experiment, args: &RunArgs, arch: Arch) -> anyhow::Result<Report> {

@@ -1,8 +1,12 @@
 //! What comes out of a run: the JSON, the terminal's tables and the HTML page all show this one structure.
 
 pub mod check;
+pub mod file;
 pub mod html;
+pub mod markdown;
 mod plot;
+pub mod readme;
+pub mod stored;
 pub mod summary;
 pub mod table;
 mod words;
@@ -15,6 +19,7 @@ use serde::{Deserialize, Serialize};
 pub use self::check::CheckResult;
 pub use self::summary::{Compared, Row, Share};
 use crate::experiment::Experiment;
+use crate::provenance::UNKNOWN;
 use crate::reading::Sample;
 use crate::runner::{Choice, Failure, Gathered, Loss};
 
@@ -35,6 +40,16 @@ pub struct Report {
     pub title: String,
     /// What it asks.
     pub description: String,
+    /// Version of Entrain.
+    #[serde(default = "unknown")]
+    pub version: String,
+    /// The git commit that was built, with `-dirty` where the sources differed from it; "unknown" where nobody wrote it
+    /// down.
+    #[serde(default = "unknown")]
+    pub commit: String,
+    /// Digest of the schedulers' sources that were built.
+    #[serde(default = "unknown")]
+    pub schedulers: String,
     /// What it ran on.
     pub machine: MachineFacts,
     /// Boots.
@@ -57,6 +72,9 @@ pub struct Report {
     pub configurations: Vec<(String, String)>,
     /// What each load is, by label.
     pub loads: BTreeMap<String, String>,
+    /// Whether it was a quick run, which is a look and no result.
+    #[serde(default)]
+    pub quick: bool,
     /// Whether every arm and load has been measured and nothing ended the run early.
     pub complete: bool,
     /// Seed of load and bootstrap.
@@ -70,6 +88,11 @@ pub struct Report {
 /// The dilation of reports from before there was any.
 fn plain() -> f64 {
     1.0
+}
+
+/// What reports from before it was written down say.
+fn unknown() -> String {
+    UNKNOWN.to_owned()
 }
 
 /// What a run ran on.
@@ -138,6 +161,9 @@ impl Report {
             experiment: experiment.name.as_ref().clone(),
             title: experiment.title.clone(),
             description: experiment.description.trim().to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            commit: gathered.built.commit.clone(),
+            schedulers: gathered.built.schedulers.clone(),
             machine: MachineFacts::new(experiment, spec, &gathered),
             boots: Boots::new(&gathered),
             summary: rows,
@@ -149,6 +175,7 @@ impl Report {
                 .map(|one| (one.name.as_ref().clone(), one.title.clone()))
                 .collect(),
             loads: titles(experiment),
+            quick: choice.quick,
             complete,
             seed: choice.seed,
             started: now.saturating_sub(gathered.seconds as u64),

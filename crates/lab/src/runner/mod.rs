@@ -28,6 +28,7 @@ use self::sample::Patience;
 use crate::bar::{self, Bar};
 use crate::experiment::{Experiment, Load};
 use crate::placeholder::Values;
+use crate::provenance::Provenance;
 use crate::rig::Rig;
 use crate::scenario::Context;
 
@@ -43,7 +44,8 @@ const THOUGHT_FACTOR: f64 = 20.0;
 pub fn run(experiment: &Experiment, choice: &Choice, spec: &MachineSpec, boot: &Boot, bar: &Bar) -> Gathered {
     let sizes = Sizes::new(experiment, choice);
     let started = Instant::now();
-    let gathered = Gathered::default();
+    // Now and not at the end: what is built meanwhile does not run in the machines.
+    let gathered = Gathered { built: Provenance::of_this_program(), ..Gathered::default() };
     let patience = Patience::default();
     let mut run = Run {
         experiment,

@@ -6,6 +6,7 @@ use entrain_lab_machine::LabError;
 use serde::{Deserialize, Serialize};
 
 use super::sample::{QUIET_SHARE, Taken};
+use crate::provenance::Provenance;
 use crate::reading::{Nature, Natures, Sample};
 
 /// A boot that was lost.
@@ -87,6 +88,8 @@ pub struct Gathered {
     pub fatal: Option<String>,
     /// The user stopped it.
     pub cancelled: bool,
+    /// What the programs were built from.
+    pub built: Provenance,
     /// Release of the machines' kernel.
     pub kernel: String,
     /// Whether the host machine was emulated; none where it never came up.
