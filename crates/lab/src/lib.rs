@@ -13,5 +13,6 @@ pub mod reading;
 pub mod report;
 pub mod rig;
 pub mod runner;
+mod sameness;
 pub mod scenario;
 pub mod stats;

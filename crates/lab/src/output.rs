@@ -52,7 +52,7 @@ impl Output {
     }
 
     /// Is it a file that another can take the place of? A pipe or /dev/stdout is not.
-    fn replaced(&self) -> bool {
+    pub fn replaced(&self) -> bool {
         self.path.is_file() || !self.path.exists()
     }
 

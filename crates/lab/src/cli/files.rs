@@ -31,6 +31,28 @@ impl Files {
         Ok(Self { source: Some(source.to_owned()), ..Self::new(None, html)? })
     }
 
+    /// Writes what a run has so far, so that it can be gone on with. What goes wrong is told and is no end: the disk may
+    /// have room again after the next boot.
+    pub(super) fn write_part(&self, report: &Report) {
+        let Some(file) = self.json.as_ref().filter(|file| file.replaced()) else { return };
+        if let Err(error) = file.write(&file::content(report, file.name())) {
+            tracing::warn!("{}; tried again after the next boot", output::why(file.name(), &error));
+        }
+    }
+
+    /// How a run that is not complete can be gone on with, and where it was kept for that.
+    pub(super) fn tell_rest(&self, report: &Report) {
+        if report.complete || report.samples.is_empty() {
+            return;
+        }
+        let file = self.json.as_ref().filter(|file| file.replaced()).map(|file| file.name().to_owned());
+        let kept = file.or_else(|| output::keep(file::json(report).as_bytes(), &report.experiment));
+        if let Some(kept) = kept {
+            let text = format!("{} has what was measured: '--continue' with it makes the rest\n", kept.display());
+            output::tell(io::stderr(), &text);
+        }
+    }
+
     /// Writes both. If one fails, the report is kept as JSON elsewhere, unless it is safe already.
     fn write(&self, report: &Report) -> anyhow::Result<()> {
         let write = |file: &Option<Output>, bytes: &dyn Fn(&Path) -> Vec<u8>| {

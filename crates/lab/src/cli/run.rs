@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use anyhow::Context;
 use entrain_lab_machine::image::{self, own_kernel, peers};
 use entrain_lab_machine::machine::{Accel, Arch, Machine, MachineSpec, pace::Pace};
 use entrain_lab_machine::progress::Spinner;
@@ -11,9 +12,11 @@ use entrain_lab_machine::{Cache, Progress};
 
 use crate::bar::Bar;
 use crate::experiment::{self, Experiment, STOCK};
-use crate::report::Report;
+use crate::provenance::Provenance;
+use crate::report::{Report, file};
 use crate::rig::Rig;
-use crate::runner::{self, Choice};
+use crate::runner::{self, Choice, Gathered};
+use crate::sameness;
 
 use super::files::{Files, show};
 
@@ -50,6 +53,10 @@ pub struct RunArgs {
     /// Write samples, summary and checks as JSON; compressed where the name ends in .gz
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Go on with the run in this file, if it is there: what it has is not measured again. The file gets both, unless
+    /// --json names another
+    #[arg(long = "continue", value_name = "FILE")]
+    go_on: Option<PathBuf>,
     /// Write a page with plots of every sample; one file that needs no network
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -86,15 +93,17 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         return usage(message);
     }
     // Before the run and not after it: an hour of figures must not be lost to a misspelt folder.
-    let files = Files::new(args.json.as_deref(), args.html.as_deref())?;
+    let files = Files::new(args.json.as_deref().or(args.go_on.as_deref()), args.html.as_deref())?;
     if let Some(kernel) = &args.kernel {
         own_kernel::find(kernel, args.modules.as_deref(), arch)?;
     }
-    let report = measure(&experiment, &args, arch)?;
-    show(&report, &files)
+    let report = measure(&experiment, &args, arch, &files)?;
+    let status = show(&report, &files)?;
+    files.tell_rest(&report);
+    Ok(status)
 }
 
-fn measure(experiment: &Experiment, args: &RunArgs, arch: Arch) -> anyhow::Result<Report> {
+fn measure(experiment: &Experiment, args: &RunArgs, arch: Arch, files: &Files) -> anyhow::Result<Report> {
     let choice = Choice {
         boots: args.boots,
         arms: args.arms.clone(),
@@ -109,18 +118,32 @@ fn measure(experiment: &Experiment, args: &RunArgs, arch: Arch) -> anyhow::Resul
         modules: args.modules.clone(),
         ..runner::machine(experiment, &choice)
     };
+    // A file that is none is told before anything is built.
+    let begun = args.go_on.as_deref().filter(|path| sameness::is_begun(path));
+    let begun = begun.map(|path| Ok::<_, anyhow::Error>((path, file::read(path)?))).transpose()?;
+    let built = Provenance::of_this_program();
     let cache = Cache::open()?;
     // Minutes of building are no part of the run, nor of the time that a quick one has.
     // Nor may a build or an installation meanwhile change what later boots are made of.
     let images = image::prepare(&cache, &spec, &Spinner::new())?;
+    let earlier = match begun {
+        None => Gathered::default(),
+        Some((path, report)) => runner::earlier(report, experiment, &choice, &spec, &images.release, &built)
+            .with_context(|| format!("{} cannot be gone on with", path.display()))?,
+    };
     let boot = |spec: &MachineSpec, progress: &dyn Progress| -> entrain_lab_machine::Result<Box<dyn Rig>> {
         Ok(Box::new(Machine::boot_from(&cache, &images, spec, progress)?))
     };
     let bar = Bar::new();
-    let gathered = runner::run(experiment, &choice, &spec, &boot, &bar);
+    let report = |gathered| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        Report::new(experiment, &choice, &spec, gathered, now)
+    };
+    let earlier = Gathered { built, ..earlier };
+    let mut after_boot = |gathered: &Gathered| files.write_part(&report(gathered.clone()));
+    let gathered = runner::go_on(experiment, &choice, &spec, &boot, &bar, earlier, &mut after_boot);
     drop(bar);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    Ok(Report::new(experiment, &choice, &spec, gathered, now))
+    Ok(report(gathered))
 }
 
 fn refuse(experiment: &Experiment, args: &RunArgs, arch: Arch) -> Option<String> {

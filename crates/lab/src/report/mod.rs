@@ -6,6 +6,7 @@ pub mod html;
 pub mod markdown;
 mod plot;
 pub mod readme;
+
 pub mod stored;
 pub mod summary;
 pub mod table;
@@ -21,7 +22,7 @@ pub use self::summary::{Compared, Row, Share};
 use crate::experiment::Experiment;
 use crate::provenance::UNKNOWN;
 use crate::reading::Sample;
-use crate::runner::{Choice, Failure, Gathered, Loss};
+use crate::runner::{Choice, Failure, Gathered, History, Loss};
 
 /// Version of the JSON. It grows only when a field changes its meaning or goes away; new fields may come at any time.
 pub const SCHEMA: u32 = 1;
@@ -83,6 +84,9 @@ pub struct Report {
     pub started: u64,
     /// How long it took, in seconds.
     pub seconds: f64,
+    /// What it is made of and how far it came, for `--continue`; none in reports from before runs could be split.
+    #[serde(default)]
+    pub run: Option<History>,
 }
 
 /// The dilation of reports from before there was any.
@@ -155,7 +159,7 @@ impl Report {
         let comparisons = summary::shares(experiment, &gathered.samples, &gathered.natures, choice.seed);
         let checks = check::evaluate(experiment, choice, &gathered.samples, &rows);
         let missing = gathered.missing();
-        let complete = missing.is_empty() && gathered.fatal.is_none() && !gathered.cancelled;
+        let complete = missing.is_empty() && gathered.fatal.is_none() && !gathered.cancelled && !gathered.unfinished;
         let mut report = Self {
             schema: SCHEMA,
             experiment: experiment.name.as_ref().clone(),
@@ -178,8 +182,9 @@ impl Report {
             quick: choice.quick,
             complete,
             seed: choice.seed,
-            started: now.saturating_sub(gathered.seconds as u64),
+            started: gathered.started.unwrap_or_else(|| now.saturating_sub(gathered.seconds as u64)),
             seconds: gathered.seconds,
+            run: Some(History { thrown: gathered.thrown, notes: gathered.notes, ..gathered.history }),
             failures: gathered.failures,
             samples: gathered.samples,
         };
@@ -246,6 +251,9 @@ fn notes(gathered: &Gathered, missing: &[(String, String)]) -> Vec<String> {
     let mut notes = gathered.notes.clone();
     if gathered.cancelled {
         notes.push("stopped by the user: this is what had been gathered until then".to_owned());
+    }
+    if gathered.unfinished {
+        notes.push("the run was cut off: --continue makes the boots that are missing".to_owned());
     }
     if let Some(fatal) = &gathered.fatal {
         notes.push(format!("the run ended early: {fatal}"));

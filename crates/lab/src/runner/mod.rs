@@ -2,6 +2,7 @@
 
 mod arm;
 mod failure;
+mod history;
 mod output;
 mod plan;
 mod probes;
@@ -16,6 +17,7 @@ use entrain_lab_machine::image::peers;
 use entrain_lab_machine::machine::{Arch, Command, GuestSpec, MachineSpec, Target, pace::Pace};
 use entrain_lab_machine::{LabError, Progress, Result};
 
+pub use history::{Done, History, earlier};
 pub use plan::Choice;
 pub(crate) use plan::arms;
 pub use record::{Failure, Gathered, Loss};
@@ -42,10 +44,25 @@ const THOUGHT_FACTOR: f64 = 20.0;
 
 /// Runs an experiment. What was gathered until an error or Ctrl-C comes back all the same.
 pub fn run(experiment: &Experiment, choice: &Choice, spec: &MachineSpec, boot: &Boot, bar: &Bar) -> Gathered {
+    let built = Provenance::of_this_program();
+    go_on(experiment, choice, spec, boot, bar, Gathered { built, ..Gathered::default() }, &mut |_| ())
+}
+
+/// Does what an [`earlier`] part of the run has not done. `after_boot` is told after every boot what both have gathered.
+pub fn go_on(
+    experiment: &Experiment,
+    choice: &Choice,
+    spec: &MachineSpec,
+    boot: &Boot,
+    bar: &Bar,
+    earlier: Gathered,
+    after_boot: &mut dyn FnMut(&Gathered),
+) -> Gathered {
     let sizes = Sizes::new(experiment, choice);
     let started = Instant::now();
-    // Now and not at the end: what is built meanwhile does not run in the machines.
-    let gathered = Gathered { built: Provenance::of_this_program(), ..Gathered::default() };
+    let spec = MachineSpec { guests: guests(experiment), ..spec.clone() };
+    let history = History { done: earlier.history.done.clone(), ..History::new(experiment, choice, &spec) };
+    let gathered = Gathered { history, ..earlier };
     let patience = Patience::default();
     let mut run = Run {
         experiment,
@@ -54,22 +71,27 @@ pub fn run(experiment: &Experiment, choice: &Choice, spec: &MachineSpec, boot: &
         boot,
         bar,
         started,
+        before: gathered.seconds,
+        boots: gathered.last_boot(),
+        // All boots of a run have the same pace.
+        factor: (gathered.dilation > 0.0).then_some(gathered.dilation),
         gathered,
+        after_boot,
         patience,
-        boots: 0,
+        session: 0,
         pair: None,
         longest: Longest::default(),
         to_come: 0,
-        factor: None,
     };
-    let spec = MachineSpec { guests: guests(experiment), ..spec.clone() };
     bar.expect(run.planned());
     for peer in spec.programs.iter().filter_map(|name| peers::find(name)) {
         run.gathered.note(&format!("{} is version {} of the crate registry", peer.name, peer.version));
     }
-    run.all(&spec);
-    run.gathered.seconds = started.elapsed().as_secs_f64();
     run.gathered.expected = run.expected();
+    run.gathered.unfinished = true;
+    run.all(&spec);
+    run.gathered.unfinished = false;
+    run.gathered.seconds = run.seconds();
     run.gathered
 }
 
@@ -130,11 +152,16 @@ struct Run<'a> {
     bar: &'a Bar,
     started: Instant,
     gathered: Gathered,
+    /// Time that earlier parts of the run took, s.
+    before: f64,
+    after_boot: &'a mut dyn FnMut(&Gathered),
     patience: Patience,
     /// Boots of a machine begun so far, lost ones too; numbers the samples.
     boots: u32,
     /// Where arms need boots of their own: the number by which the samples of those boots are paired.
     pair: Option<u32>,
+    /// Number of the session within its boot.
+    session: u32,
     longest: Longest,
     /// Sessions of the first boot that are still to be made.
     to_come: u32,
@@ -156,6 +183,10 @@ impl<'a> Run<'a> {
             self.pair = plan::differ(self.experiment, self.choice).then_some(boot + 1);
             for (number, session) in sessions.iter().enumerate() {
                 // The first boot is made whole: what is cut are repetitions, never loads.
+                self.session = number as u32;
+                if self.is_done(session, boot) {
+                    continue;
+                }
                 self.to_come = if boot == 0 { (sessions.len() - 1 - number) as u32 } else { 0 };
                 if boot > 0 && !self.fits(self.longest.boot + self.longest.round) {
                     self.gathered.note("the time for a quick run was up before all boots were made");
@@ -168,16 +199,34 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Whether an earlier part of the run, or this one, has made all of a session.
+    fn is_done(&self, session: &Session, boot: u32) -> bool {
+        self.gathered.history.rounds_of(boot, self.session) as usize >= session.rounds.len()
+    }
+
+    /// Time that all parts of the run have taken, s.
+    fn seconds(&self) -> f64 {
+        self.before + self.started.elapsed().as_secs_f64()
+    }
+
+    /// Tells what there is, so that a run that is cut off loses the boot that runs and no other.
+    fn tell(&mut self) {
+        self.gathered.seconds = self.seconds();
+        (self.after_boot)(&self.gathered);
+    }
+
     /// Boots until a session has gone through; false where the run must end.
     fn session(&mut self, spec: &MachineSpec, session: &Session<'a>, boot: u32) -> bool {
         let mut lost = 0;
+        let from = self.gathered.history.rounds_of(boot, self.session) as usize;
         loop {
             self.boots += 1;
             let mut at = At::default();
             let before = self.bar.position();
-            let stop = match self.one_boot(spec, session, boot, &mut at) {
+            let stop = match self.one_boot(spec, session, boot, from, &mut at) {
                 Ok(()) => {
                     self.gathered.boots_ok += 1;
+                    self.tell();
                     return true;
                 }
                 Err(stop) => stop,
@@ -200,6 +249,7 @@ impl<'a> Run<'a> {
             let loss = Loss::new(self.boots, at.arm, at.load, &error, livelocks);
             self.bar.say(&format!("boot {} lost: {}", self.boots, loss.headline()));
             self.gathered.losses.push(loss);
+            self.tell();
             lost += 1;
             if lost > self.experiment.lost_boots {
                 self.gathered.fatal = Some(format!("the same boot was lost {lost} times; the last time: {error}"));
@@ -214,6 +264,7 @@ impl<'a> Run<'a> {
         spec: &MachineSpec,
         session: &Session<'a>,
         boot: u32,
+        from: usize,
         at: &mut At,
     ) -> std::result::Result<(), Stop> {
         entrain_lab_machine::cancel::check()?;
@@ -233,8 +284,8 @@ impl<'a> Run<'a> {
         self.describe(rig.as_ref())?;
         self.find_pace(rig.as_ref(), spec)?;
         let mut awake = vec![false; spec.guests.len()];
-        for (number, round) in session.rounds.iter().enumerate() {
-            if number > 0 && !self.fits(self.longest.round) {
+        for (number, round) in session.rounds.iter().enumerate().skip(from) {
+            if number > from && !self.fits(self.longest.round) {
                 self.gathered.note("the time for a quick run was up before all rounds were made");
                 break;
             }
@@ -255,6 +306,7 @@ impl<'a> Run<'a> {
                 rig.settle()?;
             }
             self.longest.round = self.longest.round.max(begun.elapsed());
+            self.gathered.history.did(boot, self.session, number as u32 + 1);
         }
         at.arm = None;
         at.load = None;
@@ -465,9 +517,12 @@ impl<'a> Run<'a> {
     fn planned(&self) -> u64 {
         let mut all = 0;
         for boot in 0..self.sizes.boots {
-            for session in plan::sessions(self.experiment, self.choice, &self.sizes, boot) {
-                all += bar::BOOT;
-                for visit in session.rounds.iter().flatten() {
+            let sessions = plan::sessions(self.experiment, self.choice, &self.sizes, boot);
+            for (number, session) in sessions.iter().enumerate() {
+                let done = self.gathered.history.rounds_of(boot, number as u32) as usize;
+                let rounds = session.rounds.get(done..).unwrap_or_default();
+                all += if rounds.is_empty() { 0 } else { bar::BOOT };
+                for visit in rounds.iter().flatten() {
                     let loads = visit.loads.iter();
                     all += loads.map(|load| u64::from(load.samples) * self.thought(load)).sum::<u64>();
                 }

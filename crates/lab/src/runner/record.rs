@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use entrain_lab_machine::LabError;
 use serde::{Deserialize, Serialize};
 
+use super::history::History;
 use super::sample::{QUIET_SHARE, Taken};
 use crate::provenance::Provenance;
 use crate::reading::{Nature, Natures, Sample};
@@ -66,7 +67,7 @@ pub struct Failure {
 }
 
 /// Everything that a run has gathered.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Gathered {
     /// All samples, as they came.
     pub samples: Vec<Sample>,
@@ -96,8 +97,14 @@ pub struct Gathered {
     pub emulated: Option<bool>,
     /// How many times slower than the computer's the machines' time passed while loads were measured; 0 if none came up.
     pub dilation: f64,
+    /// When the first part of it began, in seconds since 1970; none where that is this part.
+    pub started: Option<u64>,
     /// Time that the run took.
     pub seconds: f64,
+    /// Whether boots are still to be made: what a run that is cut off leaves.
+    pub unfinished: bool,
+    /// What it is made of, and how far it came.
+    pub history: History,
     /// Arms and loads of which there should be samples.
     pub expected: Vec<(String, String)>,
 }
@@ -122,6 +129,12 @@ impl Gathered {
                 noisy: taken.share < QUIET_SHARE,
             });
         }
+    }
+
+    /// The greatest number that a boot had.
+    pub(super) fn last_boot(&self) -> u32 {
+        let samples = self.samples.iter().map(|sample| sample.boot).max().unwrap_or(0);
+        samples.max(self.boots_ok + self.losses.len() as u32)
     }
 
     /// Notes something once.

@@ -250,6 +250,18 @@ fn run_file(text: &str, world: World) -> (Report, Rc<RefCell<World>>) {
 }
 
 fn run_choice(text: &str, world: World, choice: Choice) -> (Report, Rc<RefCell<World>>) {
+    let parts = run_part(text, world, &choice, Gathered::default(), &mut |_| ());
+    (parts.0, parts.1)
+}
+
+/// A run, or its next part.
+fn run_part(
+    text: &str,
+    world: World,
+    choice: &Choice,
+    earlier: Gathered,
+    after_boot: &mut dyn FnMut(&Gathered),
+) -> (Report, Rc<RefCell<World>>) {
     let experiment = experiment::parse("fake", text).unwrap();
     let world = Rc::new(RefCell::new(world));
     let boot = |spec: &MachineSpec, _: &dyn Progress| -> Result<Box<dyn Rig>> {
@@ -265,9 +277,9 @@ fn run_choice(text: &str, world: World, choice: Choice) -> (Report, Rc<RefCell<W
         drop(w);
         Ok(Box::new(FakeRig(Rc::clone(&world))))
     };
-    let spec = machine(&experiment, &choice);
-    let gathered = run(&experiment, &choice, &spec, &boot, &Bar::hidden());
-    (Report::new(&experiment, &choice, &spec, gathered, 1000), world)
+    let spec = machine(&experiment, choice);
+    let gathered = go_on(&experiment, choice, &spec, &boot, &Bar::hidden(), earlier, after_boot);
+    (Report::new(&experiment, choice, &spec, gathered, 1000), world)
 }
 
 fn values(report: &Report, arm: &str, load: &str) -> Vec<f64> {
@@ -498,4 +510,82 @@ fn time_is_slow_while_loads_run_and_the_computers_while_arms_are_set_up() {
     let (factor, log) = paces(&slow.replace("dilation = \"auto\"", "dilation = \"auto\"\ndilated_setup = true"));
     assert_eq!((factor, log.iter().filter(|line| line.starts_with("pace")).all(|line| line == "pace 7")), (7.0, true));
     assert_eq!(paces(FILE).0, 1.0);
+}
+
+/// A report as it comes back from its file, to be gone on with under `choice`.
+fn taken_up(text: &str, report: &Report, choice: &Choice) -> anyhow::Result<Gathered> {
+    let experiment = experiment::parse("fake", text).unwrap();
+    let back: Report = serde_json::from_str(&crate::report::file::json(report)).unwrap();
+    let spec = machine(&experiment, choice);
+    history::earlier(back, &experiment, choice, &spec, "7.3.4-fake", &Provenance::default())
+}
+
+#[test]
+fn a_run_that_was_cut_off_loses_one_boot_and_goes_on_with_the_rest() {
+    let choice = Choice { seed: 1, arch: Arch::Aarch64, ..Choice::default() };
+    let experiment = experiment::parse("fake", FILE).unwrap();
+    let mut parts: Vec<Report> = Vec::new();
+    let mut after = |gathered: &Gathered| {
+        parts.push(Report::new(&experiment, &choice, &machine(&experiment, &choice), gathered.clone(), 1000));
+    };
+    let (whole, _) = run_part(FILE, World::default(), &choice, Gathered::default(), &mut after);
+    assert_eq!(parts.len(), 3, "written after every boot");
+    let first = &parts[0];
+    assert!(!first.complete && first.notes.iter().any(|note| note.contains("cut off")), "{:?}", first.notes);
+
+    // The machine of the second part counts from the boot that the first one ended with.
+    let world = World { boots: 1, ..World::default() };
+    let (both, world) = run_part(FILE, world, &choice, taken_up(FILE, first, &choice).unwrap(), &mut |_| ());
+    assert_eq!(world.borrow().boots, 3, "the first boot is not made again");
+    assert_eq!(both.samples, whole.samples);
+    assert_eq!(both.summary, whole.summary);
+    assert_eq!((&both.boots, &both.run, both.complete), (&whole.boots, &whole.run, true));
+    let (again, world) =
+        run_part(FILE, World::default(), &choice, taken_up(FILE, &both, &choice).unwrap(), &mut |_| ());
+    assert_eq!((world.borrow().boots, again.samples), (0, whole.samples.clone()), "nothing is left to do");
+    let more = Choice { boots: Some(5), ..choice.clone() };
+    let (more, world) = run_part(FILE, World::default(), &more, taken_up(FILE, &whole, &more).unwrap(), &mut |_| ());
+    assert_eq!((world.borrow().boots, more.boots.ok), (2, 5), "and more boots may be asked for");
+}
+
+#[test]
+fn rounds_of_a_lost_boot_are_not_run_again() {
+    let text = FILE.replace("boots = 3", "boots = 1\nrounds = 2").replace("lost_boots = 1", "lost_boots = 0");
+    let choice = Choice { seed: 1, arch: Arch::Aarch64, ..Choice::default() };
+    // Each round has seven loads.
+    let world = World { faults: BTreeMap::from([(1, 8)]), ..World::default() };
+    let (first, _) = run_part(&text, world, &choice, Gathered::default(), &mut |_| ());
+    assert_eq!((first.boots.ok, first.boots.lost, first.complete), (0, 1, false));
+    let rounds = |report: &Report| {
+        let mut rounds: Vec<_> = report.samples.iter().map(|sample| (sample.boot, sample.round)).collect();
+        rounds.dedup();
+        rounds
+    };
+    assert_eq!(rounds(&first), [(1, 0)]);
+    let world = World { boots: 1, ..World::default() };
+    let (both, _) = run_part(&text, world, &choice, taken_up(&text, &first, &choice).unwrap(), &mut |_| ());
+    assert_eq!(rounds(&both), [(1, 0), (2, 1)]);
+    assert_eq!((both.boots.ok, both.boots.lost, both.complete), (1, 1, true));
+}
+
+#[test]
+fn another_run_is_not_gone_on_with() {
+    let choice = Choice { seed: 1, arch: Arch::Aarch64, ..Choice::default() };
+    let (report, _) = run_part(FILE, World::default(), &choice, Gathered::default(), &mut |_| ());
+    let told = |text: &str, report: &Report, choice: &Choice| taken_up(text, report, choice).unwrap_err().to_string();
+    let other = Choice { seed: 2, arms: vec!["off".into()], ..choice.clone() };
+    let message = told(FILE, &report, &other);
+    assert!(message.contains("--seed: 1, now 2; arms: stock, off, daemon, now stock, off"), "{message}");
+    assert!(told(&FILE.replace("pcpus = 2", "pcpus = 4"), &report, &choice).contains("pcpus: 2, now 4"));
+    assert!(
+        told(&FILE.replace("seconds = 2", "seconds = 3"), &report, &choice).contains("windows: lock 2 s, now lock 3 s")
+    );
+    let older = Report { version: "0.0.1".into(), schedulers: "x".into(), ..report.clone() };
+    assert!(told(FILE, &older, &choice).contains("version: 0.0.1, now "));
+    assert!(told(FILE, &older, &choice).contains("schedulers' sources: x, now unknown"));
+    let oldest = Report { run: None, ..report.clone() };
+    assert!(told(FILE, &oldest, &choice).contains("could not split runs"));
+    let elsewhere = Report { commit: "abc".into(), ..report };
+    let gathered = taken_up(FILE, &elsewhere, &choice).unwrap();
+    assert_eq!(gathered.notes, ["boots until 3 were made at commit abc, later ones at unknown"]);
 }

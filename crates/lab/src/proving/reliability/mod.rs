@@ -25,6 +25,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use self::record::Series;
 use crate::cli::machine_args::MachineArgs;
 use crate::output::{self, Output};
+use crate::sameness;
 
 /// Options of `entrain lab reliability`.
 #[derive(Debug, clap::Args)]
@@ -83,10 +84,7 @@ pub fn run(args: ReliabilityArgs) -> anyhow::Result<ExitCode> {
 
 /// What the file holds, where it is to be gone on with. A file with something else in it is not overwritten.
 fn earlier(args: &ReliabilityArgs) -> anyhow::Result<Option<Series>> {
-    let Some(path) = args.json.as_ref().filter(|path| path.is_file()) else { return Ok(None) };
-    if path.metadata().is_ok_and(|meta| meta.len() == 0) {
-        return Ok(None);
-    }
+    let Some(path) = args.json.as_ref().filter(|path| sameness::is_begun(path)) else { return Ok(None) };
     if args.go_on {
         return Series::read(path).map(Some);
     }

@@ -3,9 +3,11 @@
 use std::{collections::BTreeMap, path::Path};
 
 use anyhow::{Context, bail, ensure};
-use entrain_lab_machine::machine::{GuestSpec, MachineSpec};
+use entrain_lab_machine::machine::MachineSpec;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use crate::sameness;
 
 /// Version of the file.
 const SCHEMA: u32 = 1;
@@ -63,7 +65,7 @@ impl Series {
     pub(super) fn new(spec: &MachineSpec, release: &str, seconds: u64) -> Self {
         Self {
             schema: SCHEMA,
-            machine: serde_json::to_value(spec).expect("plain data"),
+            machine: sameness::machine(spec),
             release: release.to_owned(),
             seconds,
             ok: 0,
@@ -97,23 +99,14 @@ impl Series {
     /// # Errors
     /// It is of another machine, kernel or length: figures of both together would tell of neither.
     pub(super) fn go_on(&mut self, earlier: Self) -> anyhow::Result<()> {
-        let mut differs = Vec::new();
-        if earlier.release != self.release {
-            differs.push(format!("kernel: {}, now {}", earlier.release, self.release));
-        }
-        if earlier.seconds != self.seconds {
-            differs.push(format!("--seconds: {}, now {}", earlier.seconds, self.seconds));
-        }
-        let machine = with_defaults(earlier.machine);
-        let empty = serde_json::Map::new();
-        let (old, new) = (machine.as_object().unwrap_or(&empty), self.machine.as_object().unwrap_or(&empty));
-        let names: std::collections::BTreeSet<&String> = old.keys().chain(new.keys()).collect();
-        for name in names {
-            let (old, new) = (old.get(name).unwrap_or(&Value::Null), new.get(name).unwrap_or(&Value::Null));
-            if old != new {
-                differs.push(format!("{name}: {old}, now {new}"));
-            }
-        }
+        let mut differs: Vec<String> = [
+            sameness::difference("kernel", &earlier.release, &self.release),
+            sameness::difference("--seconds", &earlier.seconds, &self.seconds),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        differs.extend(sameness::of_machines(earlier.machine, &self.machine));
         if !differs.is_empty() {
             bail!("it is of other sessions ({}): give the same options, or another file", differs.join("; "));
         }
@@ -145,25 +138,10 @@ impl Series {
     }
 }
 
-/// The machine of an earlier program's series: an option that it did not know yet was not given.
-fn with_defaults(mut machine: Value) -> Value {
-    let fill = |known: &mut Value, default: Value| {
-        if let (Some(known), Value::Object(default)) = (known.as_object_mut(), default) {
-            for (name, value) in default {
-                known.entry(name).or_insert(value);
-            }
-        }
-    };
-    fill(&mut machine, serde_json::to_value(MachineSpec::default()).expect("plain data"));
-    let guest = serde_json::to_value(GuestSpec::new("", 1)).expect("plain data");
-    for known in machine["guests"].as_array_mut().into_iter().flatten() {
-        fill(known, guest.clone());
-    }
-    machine
-}
-
 #[cfg(test)]
 mod tests {
+    use entrain_lab_machine::machine::GuestSpec;
+
     use super::*;
 
     fn series() -> Series {
