@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::plot::{self, Axis, Dot};
+use super::short;
 use super::words::{self, Verdict};
 use super::{Report, Row};
 use crate::experiment::STOCK;
@@ -21,6 +22,7 @@ pub fn render(report: &Report) -> String {
         escape(&report.title)
     );
     page.push_str(&head(report));
+    page.push_str(&in_short(report));
     page.push_str(&shares(report));
     page.push_str(&ratios(report));
     page.push_str(&strips(report));
@@ -73,6 +75,28 @@ fn head(report: &Report) -> String {
         let _ = write!(html, "<dt>{}</dt><dd>{}</dd>", escape(name), escape(title));
     }
     html + "</dl></header>"
+}
+
+/// A quick run's figures for who sees the lab for the first time.
+fn in_short(report: &Report) -> String {
+    let shorts = short::of(report);
+    if shorts.is_empty() {
+        return String::new();
+    }
+    let mut html =
+        "<section><h2>In short</h2><p>Times better than stock: a longer bar is better. The line is stock.</p>\
+                    <div class=\"plot\">"
+            .to_owned();
+    for short in shorts {
+        let _ = write!(html, "<h3>{}</h3><p>{}</p>", escape(&short.sentence), escape(&short.subject));
+        let axis = Axis::of(&short.bars.iter().map(|(_, times)| *times).chain([0.0]).collect::<Vec<_>>());
+        for (arm, times) in &short.bars {
+            let value = words::factor(*times);
+            let label = format!("{} {}: {value}", escape(&short.sentence), escape(arm));
+            row(&mut html, arm, &plot::bar(&axis, *times, None, &label), &value, number_of(report, arm));
+        }
+    }
+    html + "</div></section>"
 }
 
 /// One configuration as a share of another, as bars.

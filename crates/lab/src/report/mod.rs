@@ -6,7 +6,7 @@ pub mod html;
 pub mod markdown;
 mod plot;
 pub mod readme;
-
+mod short;
 pub mod stored;
 pub mod summary;
 pub mod table;

@@ -42,4 +42,4 @@ pub fn front(results: &[(String, Report)], path: &Path) -> anyhow::Result<Made> 
 
 #[cfg(test)]
 #[path = "stored_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -69,7 +69,7 @@ fn pages_and_readme_are_what_the_stored_results_give_and_no_result_is_older_than
 }
 
 /// A result of `overcommit` with three boots; wake-ups got worse under `entrain-host`.
-fn fixture(schedulers: &str) -> Report {
+pub(in crate::report) fn fixture(schedulers: &str) -> Report {
     let experiment = experiment::load("overcommit").unwrap();
     let mut gathered = Gathered { boots_ok: 3, dilation: 16.0, kernel: "7.3.4".into(), ..Gathered::default() };
     gathered.built.schedulers = schedulers.into();

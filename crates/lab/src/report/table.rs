@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table, presets};
 
 use super::Report;
+use super::short;
 use super::words::{self, Verdict};
 use crate::experiment::STOCK;
 
@@ -58,7 +59,8 @@ pub fn render(report: &Report, color: bool) -> String {
     for check in &report.checks {
         let _ = writeln!(text, "{}  {}: {}", if check.ok { "ok    " } else { "FAILED" }, check.name, check.detail);
     }
-    text
+    // Last, where it is seen: the figures above are for who wants to know more.
+    text + &short::text(report)
 }
 
 fn figures(report: &Report, color: bool) -> Table {
