@@ -72,6 +72,7 @@ complexity: build ## renew crates/host/complexity.json: the verifier's work with
 lab-test: build
 	target/release/entrain lab run smoke --json target/smoke.json
 	target/release/entrain lab run channel --quick --json target/channel.json
+	target/release/entrain lab run gate --json target/gate.json
 
 package: toolchain ## build the Debian packages into target/package
 	$(RUN) cargo build --release --locked --target $(NATIVE) -p entrain

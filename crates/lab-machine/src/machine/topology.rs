@@ -72,12 +72,12 @@ impl Topology {
     }
 
     /// What QEMU's `-machine` must say beside the board, so that the kernel sees the caches: on aarch64 it tells of none by
-    /// itself.
+    /// itself. The emulated CPU has two levels; the second is the cluster's.
     pub(super) fn caches(&self, arch: Arch) -> String {
         if *self == Self::default() || arch == Arch::X86_64 {
             return String::new();
         }
-        let levels = [("l1d", "core"), ("l1i", "core"), ("l2", "core"), ("l3", "cluster")];
+        let levels = [("l1d", "core"), ("l1i", "core"), ("l2", "cluster")];
         let level = |(n, (cache, shared))| format!(",smp-cache.{n}.cache={cache},smp-cache.{n}.topology={shared}");
         levels.into_iter().enumerate().map(level).collect()
     }
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(Topology::default().smp(Arch::Aarch64, 2), "2");
         assert_eq!(TWO_CACHES.smp(Arch::Aarch64, 8), "8,sockets=1,clusters=2,cores=4,threads=1");
         assert_eq!(TWO_CACHES.smp(Arch::X86_64, 8), "8,sockets=1,dies=2,cores=4,threads=1");
-        assert!(TWO_CACHES.caches(Arch::Aarch64).ends_with(",smp-cache.3.cache=l3,smp-cache.3.topology=cluster"));
+        assert!(TWO_CACHES.caches(Arch::Aarch64).ends_with(",smp-cache.2.cache=l2,smp-cache.2.topology=cluster"));
         let numa = TWO_CACHES.numa(8, 4096);
         assert_eq!(numa[3], "node,nodeid=0,cpus=0-3,memdev=node0");
         assert_eq!(numa[6..], ["-numa", "node,nodeid=1,cpus=4-7,memdev=node1"]);
