@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The guest's scheduler, and its agent's part of pairing as far as a simulated machine needs it. */
+#include "helpers.h"
+
+/* The kernel's account of each CPU; the simulated kernel writes the steal time at its ticks. */
+__u64 sim_cpustat[256][8];
+#define bpf_per_cpu_ptr(variable, cpu) ((__u32)(cpu) < sim.nr_cpus ? (typeof(variable))sim_cpustat[(__u32)(cpu)] : NULL)
+
+/* Tunables (const volatile) are set before a machine starts. */
+#define const
+#include "sched.bpf.c"
+#undef const
+
+SIM_OPERATIONS(guest_ops)
+
+/* The agent's pages: offered, all host words empty. The first call lays the map out. */
+struct entrain_page *sim_page(__u32 cpu, __u64 seed)
+{
+	struct entrain_page *page;
+	__u64 *word;
+
+	if (cpu == 0)
+		SIM_RESIZE(&entrain_pages, sim.nr_cpus);
+	page = bpf_map_lookup_elem(&entrain_pages, &cpu);
+	page->header.magic[0] = ENTRAIN_MAGIC0;
+	page->header.magic[1] = ENTRAIN_MAGIC1;
+	page->header.version = ENTRAIN_VERSION;
+	page->header.nr_vcpus = sim.nr_cpus;
+	page->header.vcpu = cpu;
+	page->header.cookie = 1;
+	page->header.boot_id = 1;
+	page->header.features = ENTRAIN_F_PREEMPT_COUNT | ENTRAIN_F_GUEST_WORDS;
+	page->link.seed = seed;
+	page->link.link = ENTRAIN_LINK(1, ENTRAIN_LINK_OFFERED);
+	for (word = (__u64 *)&page->host_slow; word < (__u64 *)&page->selftest; word++)
+		*word = seed;
+	return page;
+}
+
+/* The agent's heartbeat. */
+void sim_agent_beat(void)
+{
+	__u32 cpu;
+
+	for (cpu = 0; cpu < sim.nr_cpus; cpu++) {
+		struct entrain_page *page = bpf_map_lookup_elem(&entrain_pages, &cpu);
+
+		page->guest.heartbeat++;
+	}
+}

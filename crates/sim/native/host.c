@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The host's scheduler and what watches its vCPUs, as one object: they share their maps by name. And the daemon's part
+ * of pairing, as far as a simulated machine needs it.
+ */
+#include "helpers.h"
+
+/* The highest level on every CPU: the same variable for all of them. */
+unsigned long arch_freq_scale = 1024;
+#define bpf_per_cpu_ptr(variable, cpu) ((__u32)(cpu) < sim.nr_cpus ? (variable) : NULL)
+
+/* Tunables (const volatile) are set before a machine starts. */
+#define const
+#include "sched.bpf.c"
+#define LICENSE observe_license
+#include "observe.bpf.c"
+#undef const
+
+SIM_OPERATIONS(entrain_ops)
+
+/* KVM's vCPU, of either architecture. */
+struct sim_vcpu {
+	struct vcpu_svm svm;
+	struct vmcb vmcb;
+	struct pid pid;
+	struct kvm kvm;
+	struct kvm_memslots slots;
+};
+
+void sim_vcpu_new(__s32 id, struct sim_vcpu_fields *out)
+{
+	struct sim_vcpu *v = sim_alloc(sizeof(*v));
+	struct kvm_vcpu *vcpu = &v->svm.vcpu;
+
+	v->svm.vmcb = &v->vmcb;
+	v->kvm.memslots[0] = &v->slots;
+	vcpu->kvm = &v->kvm;
+	vcpu->vcpu_id = vcpu->vcpu_idx = id;
+	vcpu->pid = &v->pid;
+	out->kvm_vcpu = vcpu;
+	out->pstate = &vcpu->arch.ctxt.regs.pstate;
+	out->cpl = &v->vmcb.save.cpl;
+	out->rflags = &v->vmcb.save.rflags;
+	out->requests = &vcpu->requests;
+	out->in_spin_loop = &vcpu->spin_loop.in_spin_loop;
+}
+
+/* What the daemon lays out before loading: pCPUs and the cache domains that they belong to. */
+void sim_topology(__u32 cpu, __u32 llc)
+{
+	struct entrain_pcpu *pcpu;
+	struct cpu_ctx *c;
+
+	if (cpu == 0) {
+		SIM_RESIZE(&pcpus, sim.nr_cpus);
+		SIM_RESIZE(&domains, sim.nr_cpus);
+	}
+	c = bpf_map_lookup_elem(&sched_cpus, &cpu);
+	c->llc = llc;
+	pcpu = bpf_map_lookup_elem(&pcpus, &cpu);
+	pcpu->domain = llc;
+	pcpu->capacity = pcpu->perf = ENTRAIN_CAPACITY_SCALE;
+}
+
+/* The daemon has found a vCPU and its thread. Returns 0 or a negative error number. */
+__s32 sim_track(__u32 index, struct task_struct *task, void *kvm_vcpu)
+{
+	struct entrain_vcpu *vcpu = bpf_map_lookup_elem(&vcpus, &index);
+	struct entrain_track_args args = {.index = index, .tid = task->pid};
+
+	if (!vcpu)
+		return -ENOENT;
+	vcpu->tid = task->pid;
+	vcpu->tgid = task->tgid;
+	vcpu->kvm_vcpu = (__u64)kvm_vcpu;
+	vcpu->state = ENTRAIN_VCPU_PREEMPTED;
+	track(&args);
+	return args.error;
+}
+
+/* Pairs a tracked vCPU with the page that its guest offers. `preempt` is the guest's preempt count. */
+void sim_pair(__u32 index, struct task_struct *task, struct entrain_page *page, __u64 *preempt)
+{
+	struct entrain_pairing *pairing = bpf_task_storage_get(&pairings, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct entrain_vcpu *vcpu = bpf_map_lookup_elem(&vcpus, &index);
+	struct entrain_link_args args = {.index = index, .op = ENTRAIN_LINK_OP_PAIR};
+	int i;
+
+	pairing->page = page;
+	pairing->preempt64 = (struct entrain_box64 *)preempt;
+	pairing->seed = page->link.seed;
+	pairing->cookie = page->header.cookie;
+	pairing->boot_id = page->header.boot_id;
+	pairing->generation = ENTRAIN_LINK_GEN(page->link.link);
+	pairing->features = page->header.features;
+	for (i = 0; i < 8; i++)
+		pairing->slow[i] = pairing->fast[i] = pairing->seed;
+	vcpu->preempt_layout = ENTRAIN_PREEMPT_PERCPU64;
+	args.expected = page->link.link;
+	args.wanted = ENTRAIN_LINK(pairing->generation, ENTRAIN_LINK_PAIRED);
+	link_step(&args);
+}
+
+/* What the daemon does every 100 ms. `entitlement` has one figure for each vCPU, 1/1024 pCPU. */
+void sim_daemon_tick(__u32 vcpus_used, __u32 *entitlement)
+{
+	struct entrain_tick_args args = {.entries = vcpus_used};
+	__u32 i;
+
+	for (i = 0; i < vcpus_used; i++) {
+		struct entrain_vcpu *vcpu = bpf_map_lookup_elem(&vcpus, &i);
+
+		vcpu->entitlement = entitlement[i];
+	}
+	tick(&args);
+}

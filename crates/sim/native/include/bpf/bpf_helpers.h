@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Stands in for libbpf's header of that name: sections and annotations mean nothing natively. */
+#ifndef ENTRAIN_SIM_BPF_HELPERS_H
+#define ENTRAIN_SIM_BPF_HELPERS_H
+
+#include "sim.h"
+
+#define SEC(name)
+#define __ksym
+#define __kptr
+#define __uptr
+#define __hidden
+/* Not weak: what the simulated kernel lacks must fail the link. */
+#define __weak
+
+/* Maps as libbpf declares them: the numbers and types live in the types of pointers that are never followed, but for
+ * `type`, whose value is the map's memory (maps.h). */
+#define __uint(name, val) int(*name)[val]
+#define __type(name, val) typeof(val) *name
+#undef __always_inline
+#define __always_inline	   inline __attribute__((always_inline))
+#define __noinline	   __attribute__((noinline))
+#define bpf_ksym_exists(x) 1
+
+/* Set by the simulated kernel before it calls the object. */
+extern struct sim_context sim;
+
+static inline __u32 bpf_get_smp_processor_id(void)
+{
+	return sim.cpu;
+}
+
+static inline struct task_struct *bpf_get_current_task_btf(void)
+{
+	return sim.current;
+}
+
+/* bpf_for() of libbpf: `i` follows a counter of its own, so that the body may change it. */
+#define bpf_for(i, start, end)                                                                                         \
+	for (struct { long at, to; } ___it = {(start), (end)}; ___it.at < ___it.to && ((i) = ___it.at, 1); ___it.at++)
+
+/* bpf_for_each(scx_dsq, task, id, flags) of libbpf: the iterator is destroyed however the loop is left. */
+#define bpf_for_each(type, cur, args...)                                                                               \
+	for (struct bpf_iter_##type ___it __attribute__((cleanup(bpf_iter_##type##_destroy))),                         \
+	     *___new __attribute__((unused)) = (bpf_iter_##type##_new(&___it, ##args), &___it);                        \
+	     ((cur) = bpf_iter_##type##_next(&___it));)
+
+#endif /* ENTRAIN_SIM_BPF_HELPERS_H */

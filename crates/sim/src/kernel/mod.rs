@@ -1,0 +1,142 @@
+//! One simulated kernel: tasks, CPUs, cgroups, and the scheduling class that orders them.
+//!
+//! A kernel knows nothing of how time passes. Whoever drives it (`crate::machine`) sets `now` and `this_cpu`, calls in,
+//! and takes what is to happen later or elsewhere from `out`. Operations are atomic, as under the run-queue lock; where
+//! the real kernel drops that lock between two steps, the steps are two calls here.
+
+pub mod group;
+pub mod mask;
+mod run;
+mod scx;
+mod task;
+pub mod topology;
+
+use crate::native::TaskPtr;
+use group::Group;
+use scx::Scx;
+pub use task::{State, Task, TaskId, TaskSpec};
+use topology::Topology;
+
+pub use scx::watchdog::Stall;
+
+/// What a kernel asks its driver for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// `resched_curr()`: the CPU is to call the scheduler, by an interrupt if it is another than `this_cpu`.
+    Resched {
+        /// That CPU.
+        cpu: u32,
+    },
+    /// `bpf_timer_start()`: a BPF timer is due at a time, ns, on a CPU.
+    BpfTimer {
+        /// The object's number of the timer.
+        timer: u32,
+        /// Time, ns.
+        at: u64,
+        /// Where it was started.
+        cpu: u32,
+    },
+}
+
+/// One CPU's run queue.
+#[derive(Default)]
+pub struct Cpu {
+    /// The task that runs; `None`: the idle task.
+    pub curr: Option<TaskId>,
+    /// The current task is about to sleep: the next call of the scheduler takes it off the queue.
+    pub sleeps: bool,
+    /// `TIF_NEED_RESCHED` of what runs.
+    pub need_resched: bool,
+    /// The next task is chosen and not switched to yet: the run-queue lock is held.
+    pub locked: bool,
+    /// Runnable tasks, the current one included: `rq->nr_running`.
+    pub nr_running: u32,
+    /// Time that the hypervisor has withheld, ns.
+    pub steal: u64,
+    /// When the CPU went idle; meaningless while it is not.
+    pub idle_since: u64,
+    /// ext: `SCX_RQ_IN_DISPATCH`.
+    in_dispatch: bool,
+    /// ext: `rq->next_class` is the idle class.
+    next_idle: bool,
+    /// ext: where `cpumask_any_and_distribute()` went on last.
+    distribute: u32,
+    /// ext: kicks that wait for the run-queue lock.
+    kicks: Vec<(u32, u64)>,
+}
+
+/// One machine's kernel.
+pub struct Kernel {
+    /// Clock, ns.
+    pub now: u64,
+    /// The CPU on which kernel code runs.
+    pub this_cpu: u32,
+    /// CPUs and their neighbours.
+    pub topo: Topology,
+    /// The run queues.
+    pub cpus: Vec<Cpu>,
+    /// All tasks ever made, by number.
+    pub tasks: Vec<Task>,
+    /// All cgroups, by number; 0 is the root.
+    pub groups: Vec<Group>,
+    /// What is to happen later or elsewhere.
+    pub out: Vec<Effect>,
+    /// Time that kernel code took since the driver looked last, ns.
+    pub spent: u64,
+    /// Why the scheduler was left, once it was.
+    pub failed: Option<String>,
+    scx: Scx,
+}
+
+impl Kernel {
+    /// A task.
+    #[inline]
+    pub fn task(&self, id: TaskId) -> &Task {
+        &self.tasks[id.0 as usize]
+    }
+
+    #[inline]
+    fn task_mut(&mut self, id: TaskId) -> &mut Task {
+        &mut self.tasks[id.0 as usize]
+    }
+
+    /// A CPU.
+    #[inline]
+    pub fn cpu(&self, cpu: u32) -> &Cpu {
+        &self.cpus[cpu as usize]
+    }
+
+    #[inline]
+    fn cpu_mut(&mut self, cpu: u32) -> &mut Cpu {
+        &mut self.cpus[cpu as usize]
+    }
+
+    /// The scheduler's `struct task_struct` of a task.
+    #[inline]
+    pub(crate) fn pointer(&self, id: TaskId) -> TaskPtr {
+        self.task(id).fields.task
+    }
+
+    /// The thread with a number.
+    pub(crate) fn task_by_pid(&self, pid: i32) -> Option<TaskId> {
+        self.tasks.iter().find(|task| task.pid == pid).map(|task| task.id)
+    }
+
+    /// Whether the task runs now.
+    pub fn runs(&self, id: TaskId) -> bool {
+        self.cpu(self.task(id).cpu).curr == Some(id)
+    }
+
+    /// `resched_curr()`.
+    fn resched(&mut self, cpu: u32) {
+        if !self.cpu(cpu).need_resched {
+            self.cpu_mut(cpu).need_resched = true;
+            self.out.push(Effect::Resched { cpu });
+        }
+    }
+
+    /// The clock that tasks are charged by, without what the hypervisor withheld: `rq_clock_task()`.
+    fn clock_task(&self, cpu: u32) -> u64 {
+        self.now - self.cpu(cpu).steal
+    }
+}

@@ -1,0 +1,169 @@
+//! The scheduler's core: waking, choosing, switching, ticks; after kernel/sched/core.c.
+
+use super::group::{Group, GroupId};
+use super::scx::Scx;
+use super::task::State;
+use super::topology::Topology;
+use super::{Cpu, Kernel, TaskId};
+use crate::native::Object;
+
+/// `SCX_WAKE_TTWU`.
+const WAKE_TTWU: u64 = 8;
+/// `SCX_WAKE_SYNC`.
+const WAKE_SYNC: u64 = 16;
+
+impl Kernel {
+    /// A machine whose CPUs idle, under a BPF scheduler.
+    pub(crate) fn new(topo: Topology, object: Object) -> Self {
+        let cpus = (0..topo.cpus()).map(|_| Cpu { next_idle: true, ..Cpu::default() }).collect();
+        let root = Group { parent: None, weight: 100, pointer: std::ptr::null_mut() };
+        let mut kernel = Self {
+            now: 0,
+            this_cpu: 0,
+            topo,
+            cpus,
+            tasks: Vec::new(),
+            groups: vec![root],
+            out: Vec::new(),
+            spent: 0,
+            failed: None,
+            scx: Scx::default(),
+        };
+        kernel.scx_attach(object);
+        kernel
+    }
+
+    /// First half of `try_to_wake_up()`, under the task's own lock: chooses the CPU. Returns it, and whether the class
+    /// chose it; `None`: the task does not sleep.
+    pub fn wake_select(&mut self, id: TaskId, sync: bool) -> Option<(u32, bool)> {
+        if self.task(id).state != State::Sleeping {
+            return None;
+        }
+        self.task_mut(id).state = State::Waking;
+        if self.task(id).nr_allowed == 1 {
+            return Some((self.task(id).allowed.iter().next().expect("a task may run somewhere"), false));
+        }
+        let cpu = self.select_task_rq_scx(id, WAKE_TTWU | if sync { WAKE_SYNC } else { 0 });
+        self.scx_flush();
+        Some((cpu, true))
+    }
+
+    /// Second half, `ttwu_do_activate()`, under the run-queue lock of the chosen CPU.
+    pub fn wake_activate(&mut self, id: TaskId, cpu: u32, selected: bool) {
+        debug_assert_eq!(self.task(id).state, State::Waking);
+        self.task_mut(id).cpu = cpu;
+        self.account_wait(id, true);
+        self.enqueue_task_scx(id, Self::wake_flags(selected));
+        // wakeup_preempt(): a CPU that idles looks for work.
+        if self.cpu(cpu).next_idle {
+            self.cpu_mut(cpu).next_idle = false;
+            self.resched(cpu);
+        }
+        self.scx_flush();
+    }
+
+    /// The current task is to sleep, or to end: takes effect with the next call of the scheduler.
+    pub fn block(&mut self, cpu: u32) {
+        self.cpu_mut(cpu).sleeps = true;
+    }
+
+    /// First half of `__schedule()`: takes a sleeper off and chooses. The run queue stays locked until `switch()`.
+    pub fn pick(&mut self, cpu: u32) -> Option<TaskId> {
+        self.cpu_mut(cpu).locked = true;
+        self.cpu_mut(cpu).need_resched = false;
+        if std::mem::take(&mut self.cpu_mut(cpu).sleeps)
+            && let Some(curr) = self.cpu(cpu).curr
+        {
+            self.dequeue_task_scx(curr, true);
+            self.task_mut(curr).state = State::Sleeping;
+        }
+        self.pick_task_scx(cpu)
+    }
+
+    /// Second half: `put_prev_set_next_task()`.
+    pub fn switch(&mut self, cpu: u32, next: Option<TaskId>) {
+        let prev = self.cpu(cpu).curr;
+        if prev != next {
+            match prev {
+                Some(task) => self.put_prev_task_scx(task, next.is_none()),
+                None => self.scx_notify_idle(cpu, false),
+            }
+            match next {
+                Some(task) => {
+                    self.account_wait(task, false);
+                    self.task_mut(task).switches += 1;
+                    self.set_next_task_scx(cpu, task);
+                }
+                None => self.scx_notify_idle(cpu, true),
+            }
+            self.cpu_mut(cpu).curr = next;
+        } else if next.is_none() {
+            // pick_task_idle(): an idle CPU that was claimed and got nothing is idle again.
+            self.scx_refresh_idle(cpu, true);
+        }
+        self.cpu_mut(cpu).next_idle = next.is_none();
+        if next.is_none() && prev.is_some() {
+            self.cpu_mut(cpu).idle_since = self.now;
+        }
+        self.cpu_mut(cpu).locked = false;
+        for (cpu, flags) in std::mem::take(&mut self.cpu_mut(cpu).kicks) {
+            self.kick(cpu, flags);
+        }
+        self.scx_flush();
+    }
+
+    /// `sched_tick()`: the timer interrupt on a CPU that runs a task.
+    pub fn tick(&mut self, cpu: u32) {
+        self.this_cpu = cpu;
+        let Some(curr) = self.cpu(cpu).curr else { return };
+        self.task_tick_scx(cpu, curr);
+        self.scx_flush();
+    }
+
+    /// `sched_yield()`; the caller calls the scheduler afterwards.
+    pub fn yield_now(&mut self, cpu: u32) {
+        let Some(curr) = self.cpu(cpu).curr else { return };
+        self.yield_task_scx(curr);
+        self.scx_flush();
+    }
+
+    /// `yield_to()`: whether the class follows; if so the caller calls the scheduler. `None`: there was no point
+    /// (`-ESRCH`).
+    pub fn yield_to(&mut self, cpu: u32, to: TaskId) -> Option<bool> {
+        let there = self.task(to).cpu;
+        if self.cpu(cpu).nr_running == 1 && self.cpu(there).nr_running == 1 {
+            return None;
+        }
+        let from = self.cpu(cpu).curr?;
+        if self.runs(to) || self.task(to).state != State::Runnable {
+            return Some(false);
+        }
+        let followed = self.yield_to_task_scx(from, to);
+        if followed && there != cpu {
+            self.resched(there);
+        }
+        self.scx_flush();
+        Some(followed)
+    }
+
+    /// `update_curr_common()`: charges the current task. Returns what it ran since it was charged last, ns.
+    pub(super) fn update_curr_common(&mut self, cpu: u32) -> u64 {
+        let clock = self.clock_task(cpu);
+        let Some(curr) = self.cpu(cpu).curr else { return 0 };
+        let task = self.task_mut(curr);
+        let ran = clock.saturating_sub(task.exec_start);
+        task.exec_start = task.exec_start.max(clock);
+        task.sum_exec += ran;
+        ran
+    }
+
+    /// Charges what runs on all CPUs up to now, so that `sum_exec` may be read.
+    pub fn settle(&mut self) {
+        for cpu in 0..self.topo.cpus() {
+            self.update_curr_scx(cpu);
+        }
+    }
+
+    /// The root cgroup.
+    pub const ROOT: GroupId = GroupId(0);
+}

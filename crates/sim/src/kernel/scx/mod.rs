@@ -1,0 +1,347 @@
+//! The class of BPF schedulers, after kernel/sched/ext/ of Linux 7.3. Functions have the names that they have there.
+//!
+//! Not modelled: bypass mode and the way out of a scheduler (a machine whose scheduler fails stops and says why),
+//! sub-schedulers, IMMED and rescue, core scheduling, CPU hotplug, real-time tasks, cpu.max.
+
+mod dispatch;
+mod dsq;
+mod enqueue;
+mod idle;
+mod kfuncs;
+pub(super) mod watchdog;
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use super::mask::CpuMask;
+use super::{Kernel, TaskId};
+use crate::native::{CgroupPtr, Object, Ops, TaskArgs, TaskFields, TaskPtr};
+use dsq::{Dsq, DsqIndex};
+use enqueue::{Direct, OpsState};
+
+/// `SCX_SLICE_DFL`: what a task gets that the scheduler gave nothing, ns.
+const SLICE_DFL: u64 = 20_000_000;
+/// `SCX_SLICE_INF`.
+const SLICE_INF: u64 = u64::MAX;
+/// `SCX_DSP_DFL_MAX_BATCH`.
+const DISPATCH_BATCH: usize = 32;
+/// `SCX_DSP_MAX_LOOPS`.
+const DISPATCH_LOOPS: u32 = 32;
+
+/// Flags of enum scx_enq_flags that the kernel acts on.
+pub(super) mod enq {
+    pub(crate) const WAKEUP: u64 = 1;
+    pub(crate) const HEAD: u64 = 0x10000;
+    pub(crate) const CPU_SELECTED: u64 = 0x20000;
+    pub(crate) const PREEMPT: u64 = 1 << 32;
+    pub(crate) const LAST: u64 = 1 << 41;
+}
+
+/// `SCX_TASK_QUEUED` of p->scx.flags.
+const TASK_QUEUED: u32 = 1;
+/// `SCX_OPS_ENQ_LAST`.
+const OPS_ENQ_LAST: u64 = 1 << 1;
+/// `SCX_OPS_KEEP_BUILTIN_IDLE`.
+const OPS_KEEP_BUILTIN_IDLE: u64 = 1;
+/// `SCX_OPS_TID_TO_TASK`.
+const OPS_TID_TO_TASK: u64 = 1 << 8;
+
+/// What `struct sched_ext_entity` keeps beside what the scheduler sees.
+#[derive(Default)]
+pub(super) struct ScxTask {
+    dsq: Option<DsqIndex>,
+    dsq_seq: u32,
+    state: OpsState,
+    direct: Option<Direct>,
+    in_custody: bool,
+    /// A slice that was set by somebody who did not hold the run-queue lock.
+    slice_oob: Option<u64>,
+    /// `p->scx.runnable_at`; `None`: it is not on a runnable list.
+    runnable_at: Option<u64>,
+    /// The wait goes on across temporary dequeues: `SCX_TASK_RESET_RUNNABLE_AT` is off.
+    kept_runnable_at: Option<u64>,
+}
+
+/// The state of the class.
+#[derive(Default)]
+pub(super) struct Scx {
+    pub object: Option<Object>,
+    ops: Option<Ops>,
+    dsqs: Vec<Dsq>,
+    by_id: HashMap<u64, DsqIndex, BuildHasherDefault<IdHasher>>,
+    idle_cpus: CpuMask,
+    idle_smts: CpuMask,
+    /// `direct_dispatch_task` of the CPU that runs kernel code.
+    direct: dsq::DirectSlot,
+    /// The CPU whose run queue is locked by the operation that runs: `scx_locked_rq()`.
+    locked_rq: Option<u32>,
+    in_select_cpu: Option<TaskId>,
+    dispatching: dispatch::Buffer,
+    /// Inserts into other CPUs' local queues that wait until the run queue can be unlocked.
+    deferred: Vec<TaskId>,
+    kicks: Vec<(u32, u64)>,
+    snapshots: Vec<Option<Vec<TaskId>>>,
+    idle_task: Option<TaskPtr>,
+}
+
+/// Identifiers of DSQs are small numbers with a few high bits.
+#[derive(Default)]
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _bytes: &[u8]) {
+        unreachable!("only numbers are hashed")
+    }
+
+    fn write_u64(&mut self, id: u64) {
+        self.0 = (id ^ (id >> 29)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+impl Kernel {
+    /// Calls the scheduler. `locked` is the CPU whose run queue is locked meanwhile.
+    pub(super) fn scx_call<R>(&mut self, locked: Option<u32>, call: impl FnOnce(&Object, &Ops) -> R) -> R {
+        let current = match self.cpu(self.this_cpu).curr {
+            Some(task) => self.pointer(task),
+            None => self.idle_pointer(),
+        };
+        let outer = std::mem::replace(&mut self.scx.locked_rq, locked);
+        let machine: *mut Self = self;
+        // SAFETY: `machine` is derived from this exclusive borrow, and the borrow is not used until the object has
+        // returned; the object's calls back are the only users of `machine` meanwhile. `object` points into it, and no
+        // call back moves or drops the object.
+        let result = unsafe {
+            let object: *const Object = (*machine).scx.object.as_ref().expect("the class has a scheduler");
+            let ops = (*machine).scx.ops.expect("the class has a scheduler");
+            let context = (*object).context();
+            // A call back may have led here (enqueue out of a move): the caller's context comes back afterwards.
+            let saved = ((*context).machine, (*context).cpu, (*context).current);
+            (*context).machine = machine.cast::<c_void>();
+            (*context).now = (*machine).now;
+            (*context).cpu = (*machine).this_cpu;
+            (*context).current = current;
+            let result = call(&*object, &ops);
+            ((*context).machine, (*context).cpu, (*context).current) = saved;
+            let helpers = std::mem::take(&mut (*context).helpers);
+            (*machine).spent += crate::costs::OPERATION + helpers * crate::costs::HELPER;
+            result
+        };
+        self.scx.locked_rq = outer;
+        result
+    }
+
+    /// Attaches a scheduler to a kernel that has no tasks yet: `scx_root_enable_workfn()`.
+    pub(super) fn scx_attach(&mut self, object: Object) {
+        let cpus = self.topo.cpus();
+        self.scx.ops = Some(object.ops);
+        self.scx.dsqs = (0..cpus).map(|_| Dsq::new(dsq::LOCAL)).chain([Dsq::new(dsq::GLOBAL)]).collect();
+        self.scx.object = Some(object);
+        // Every CPU idles; bypass mode's end has told the scheduler.
+        self.scx.idle_cpus = self.topo.all.clone();
+        self.scx.idle_smts = self.topo.all.clone();
+        let mut fields = std::mem::MaybeUninit::<TaskFields>::uninit();
+        let args = TaskArgs {
+            id: u64::from(u32::MAX),
+            pid: 0,
+            tgid: 0,
+            prio: 120,
+            nr_cpus_allowed: 1,
+            flags: 0,
+            pad: 0,
+            allowed: std::ptr::null(),
+            kvm_vcpu: std::ptr::null_mut(),
+        };
+        let new = self.scx.object.as_ref().expect("just set").task_new;
+        // SAFETY: the function fills all fields.
+        self.scx.idle_task = Some(unsafe {
+            new(&raw const args, fields.as_mut_ptr());
+            fields.assume_init().task
+        });
+        let root = self.scx_cgroup_new(None, 100);
+        self.groups[0].pointer = root;
+        // SAFETY: operations are called with what they expect.
+        let error = self.scx_call(None, |_, ops| ops.init.map_or(0, |init| unsafe { init() }));
+        if error != 0 {
+            self.scx_fail(format!("ops.init() returned {error}"));
+        }
+        for cpu in 0..cpus {
+            self.this_cpu = cpu;
+            self.scx_notify_idle(cpu, true);
+        }
+        self.this_cpu = 0;
+    }
+
+    /// Calls functions of the object that are no operations of its scheduler.
+    pub(crate) fn object_call<R>(&mut self, call: impl FnOnce(&Object) -> R) -> R {
+        let spent = self.spent;
+        let result = self.scx_call(None, |object, _| call(object));
+        self.spent = spent;
+        result
+    }
+
+    /// The tracepoint sched_switch.
+    pub(crate) fn probe_switch(&mut self, prev: Option<TaskId>, next: Option<TaskId>, gone: bool) {
+        let of = |k: &Self, task: Option<TaskId>| task.map_or(k.idle_pointer(), |task| k.pointer(task));
+        let (out, into) = (of(self, prev), of(self, next));
+        self.scx_call(None, |object, _| {
+            if let Some(probes) = &object.probes {
+                // SAFETY: the pointers are the object's.
+                unsafe { (probes.switch)(!gone, out, into, u32::from(gone)) };
+            }
+        });
+    }
+
+    /// The tracepoint sched_wakeup.
+    pub(crate) fn probe_wakeup(&mut self, task: TaskId) {
+        let pointer = self.pointer(task);
+        self.scx_call(None, |object, _| {
+            if let Some(probes) = &object.probes {
+                // SAFETY: the pointer is the object's.
+                unsafe { (probes.wakeup)(pointer) };
+            }
+        });
+    }
+
+    /// The tracepoint kvm_wfx_arm64: the current thread's guest waits for an event.
+    pub(crate) fn probe_wfx(&mut self) {
+        self.scx_call(None, |object, _| {
+            if let Some(probes) = &object.probes {
+                // SAFETY: the program takes plain numbers.
+                unsafe { (probes.wfx)(0, true) };
+            }
+        });
+        self.scx_flush();
+    }
+
+    /// Whether the class has a scheduler.
+    pub(super) fn scx_attached(&self) -> bool {
+        self.scx.ops.is_some()
+    }
+
+    /// The scheduler's idle task.
+    pub(crate) fn idle_pointer(&self) -> TaskPtr {
+        self.scx.idle_task.unwrap_or(std::ptr::null_mut())
+    }
+
+    /// The idle CPUs, as the scheduler may look at them.
+    pub(crate) fn idle_mask(&self) -> &CpuMask {
+        &self.scx.idle_cpus
+    }
+
+    pub(super) fn scx_task_new(&mut self, args: &TaskArgs) -> TaskFields {
+        let Some(object) = &self.scx.object else { return TaskFields::none() };
+        let mut fields = TaskFields::none();
+        // SAFETY: the function fills the fields; `args` lives as long as the call.
+        unsafe { (object.task_new)(args, &raw mut fields) };
+        fields
+    }
+
+    /// `scx_init_task()` and `scx_enable_task()`.
+    pub(super) fn scx_enable_task(&mut self, id: TaskId) {
+        if self.scx.object.is_none() {
+            return;
+        }
+        let (task, group, weight) = (self.pointer(id), self.group_pointer(id), self.task(id).weight);
+        // SAFETY: the pointers are this object's own.
+        unsafe {
+            *self.task(id).fields.weight = weight;
+            (self.scx.object.as_ref().expect("checked").task_group)(task, group);
+        }
+        if !self.scx_attached() {
+            return;
+        }
+        // SAFETY: as above.
+        let error = self.scx_call(None, |object, _| unsafe { (object.init_task)(task) });
+        if error != 0 {
+            self.scx_fail(format!("ops.init_task() returned {error}"));
+        }
+        // SAFETY: as above.
+        self.scx_call(Some(self.task(id).cpu), |_, ops| unsafe {
+            if let Some(enable) = ops.enable {
+                enable(task);
+            }
+            if let Some(set_weight) = ops.set_weight {
+                set_weight(task, weight);
+            }
+        });
+    }
+
+    fn group_pointer(&self, id: TaskId) -> CgroupPtr {
+        self.groups[self.task(id).group.0 as usize].pointer
+    }
+
+    pub(super) fn scx_cgroup_new(&mut self, parent: Option<super::group::GroupId>, weight: u32) -> CgroupPtr {
+        let Some(object) = &self.scx.object else { return std::ptr::null_mut() };
+        // SAFETY: groups are made in the order of their numbers, so that the parent's is the object's, too.
+        let pointer = unsafe { (object.cgroup_new)(parent.map_or(-1, |p| p.0 as i32)) };
+        if self.scx_attached() {
+            // SAFETY: the pointer is the object's.
+            let error = self.scx_call(None, |object, _| unsafe { (object.cgroup_init)(pointer, weight) });
+            if error != 0 {
+                self.scx_fail(format!("ops.cgroup_init() returned {error}"));
+            }
+        }
+        pointer
+    }
+
+    pub(super) fn scx_cgroup_set_weight(&mut self, pointer: CgroupPtr, weight: u32) {
+        if self.scx_attached() {
+            self.scx_call(None, |_, ops| {
+                if let Some(set) = ops.cgroup_set_weight {
+                    // SAFETY: the pointer is the object's.
+                    unsafe { set(pointer, weight) }
+                }
+            });
+        }
+    }
+
+    /// `scx_error()`: the scheduler is left. A simulated machine does not go on without it.
+    pub(super) fn scx_fail(&mut self, why: String) {
+        self.failed.get_or_insert(why);
+    }
+
+    /// `scx_bpf_exit_bstr()` and `scx_bpf_error_bstr()`.
+    pub(crate) fn scx_exit(&mut self, code: i64, text: &str, error: bool) {
+        self.scx_fail(if error { text.to_owned() } else { format!("exit code {code}: {text}") });
+    }
+
+    /// A BPF timer is due on `this_cpu`.
+    pub fn bpf_timer(&mut self, timer: u32) {
+        // SAFETY: the number is that of a timer that the object has started.
+        self.scx_call(None, |object, _| unsafe { (object.timer_fire)(timer) });
+        self.scx_flush();
+    }
+
+    fn slice(&self, id: TaskId) -> u64 {
+        // SAFETY: a task of an attached class has fields, which live as long as the object.
+        unsafe { *self.task(id).fields.slice }
+    }
+
+    fn set_slice(&mut self, id: TaskId, slice: u64) {
+        // SAFETY: as in slice().
+        unsafe { *self.task(id).fields.slice = slice }
+    }
+
+    fn vtime(&self, id: TaskId) -> u64 {
+        // SAFETY: as in slice().
+        unsafe { *self.task(id).fields.vtime }
+    }
+
+    fn queued(&self, id: TaskId) -> bool {
+        // SAFETY: as in slice().
+        unsafe { *self.task(id).fields.flags & TASK_QUEUED != 0 }
+    }
+
+    fn set_queued(&mut self, id: TaskId, on: bool) {
+        // SAFETY: as in slice().
+        unsafe {
+            let flags = self.task(id).fields.flags;
+            *flags = if on { *flags | TASK_QUEUED } else { *flags & !TASK_QUEUED };
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Entrain's schedulers, as they ship, in a simulated kernel.
+//!
+//! `native` loads the schedulers' own code, compiled natively; [`kernel`] is the kernel that they run in; [`world`] lets
+//! time pass for a host and its guests; [`program`] is what their tasks do.
+
+pub mod costs;
+pub mod kernel;
+mod native;
+pub mod program;
+pub mod rng;
+pub mod world;

@@ -1,0 +1,137 @@
+//! One machine's own copy of a scheduler.
+
+use std::ffi::c_void;
+use std::io;
+
+use super::image::Image;
+use super::{ABI, CALLS, CgroupPtr, Context, Ops, TaskArgs, TaskFields, TaskPtr};
+
+/// Which scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// The host's, with what watches its vCPUs.
+    Host,
+    /// The guest's.
+    Guest,
+}
+
+/// What an object has allocated; in words, so that all of it is aligned.
+#[derive(Default)]
+pub(super) struct Memory(Vec<Box<[u64]>>);
+
+impl Memory {
+    /// `sim_calls.alloc`.
+    pub(super) extern "C" fn alloc(memory: *mut c_void, size: u64) -> *mut c_void {
+        // SAFETY: `memory` is the address that Object::load() has given the object, which is on the stack of the only
+        // thread that uses both.
+        let memory = unsafe { &mut *memory.cast::<Self>() };
+        // Two words more, so that the block can begin at a multiple of 16.
+        let mut block = vec![0_u64; (size as usize).div_ceil(8) + 2].into_boxed_slice();
+        let at = block.as_mut_ptr();
+        memory.0.push(block);
+        at.wrapping_byte_add(at.align_offset(2) * 8).cast()
+    }
+}
+
+/// Programs of the host's object that hang on tracepoints.
+pub(crate) struct Probes {
+    pub switch: unsafe extern "C" fn(bool, TaskPtr, TaskPtr, u32) -> i32,
+    pub wakeup: unsafe extern "C" fn(TaskPtr) -> i32,
+    pub wfx: unsafe extern "C" fn(u64, bool) -> i32,
+}
+
+/// A loaded copy of a scheduler with globals and maps of its own.
+pub(crate) struct Object {
+    image: Image,
+    /// What the object has allocated. By address: the object holds it, too.
+    memory: *mut Memory,
+    context: *mut Context,
+    pub ops: Ops,
+    pub probes: Option<Probes>,
+    pub task_new: unsafe extern "C" fn(*const TaskArgs, *mut TaskFields),
+    pub task_group: unsafe extern "C" fn(TaskPtr, CgroupPtr),
+    pub init_task: unsafe extern "C" fn(TaskPtr) -> i32,
+    pub cgroup_new: unsafe extern "C" fn(i32) -> CgroupPtr,
+    pub cgroup_init: unsafe extern "C" fn(CgroupPtr, u32) -> i32,
+    pub timer_fire: unsafe extern "C" fn(u32),
+}
+
+impl Object {
+    /// Loads a copy for a machine with so many CPUs.
+    pub(crate) fn load(side: Side, cpus: u32) -> io::Result<Self> {
+        let image = Image::load(side)?;
+        let symbol = |name| address(&image, name);
+        let context = symbol("sim").cast::<Context>();
+        let memory = Box::into_raw(Box::<Memory>::default());
+        // SAFETY: `sim` is a struct sim_context, and each function below has the type that sim.h and runtime.h give it;
+        // the ABI number of the object says that they are those of this mirror.
+        unsafe {
+            assert_eq!((*context).abi, ABI, "the scheduler was compiled against another sim.h");
+            (*context).calls = &raw const CALLS;
+            (*context).memory = memory.cast();
+            (*context).nr_cpus = cpus;
+            let mut ops = std::mem::zeroed::<Ops>();
+            let fill: unsafe extern "C" fn(*mut Ops) = std::mem::transmute(symbol("sim_ops"));
+            fill(&raw mut ops);
+            Ok(Self {
+                memory,
+                context,
+                ops,
+                probes: (side == Side::Host).then(|| Probes {
+                    switch: std::mem::transmute::<*mut c_void, _>(symbol("observe_switch")),
+                    wakeup: std::mem::transmute::<*mut c_void, _>(symbol("observe_wakeup")),
+                    wfx: std::mem::transmute::<*mut c_void, _>(symbol("host_wfx")),
+                }),
+                task_new: std::mem::transmute::<*mut c_void, _>(symbol("sim_task_new")),
+                task_group: std::mem::transmute::<*mut c_void, _>(symbol("sim_task_group")),
+                init_task: std::mem::transmute::<*mut c_void, _>(symbol("sim_init_task")),
+                cgroup_new: std::mem::transmute::<*mut c_void, _>(symbol("sim_cgroup_new")),
+                cgroup_init: std::mem::transmute::<*mut c_void, _>(symbol("sim_cgroup_init")),
+                timer_fire: std::mem::transmute::<*mut c_void, _>(symbol("sim_timer_fire")),
+                image,
+            })
+        }
+    }
+
+    /// The object's `struct sim_context`, to be set before each call.
+    #[inline]
+    pub(crate) fn context(&self) -> *mut Context {
+        self.context
+    }
+
+    /// Address of a global of the object.
+    ///
+    /// # Panics
+    /// When there is none of that name: the sources have changed, and whoever names it must follow.
+    pub(crate) fn symbol(&self, name: &str) -> *mut c_void {
+        address(&self.image, name)
+    }
+
+    /// A function of the object.
+    ///
+    /// # Safety
+    /// `F` must be the type of a pointer to a function, the one that the C source gives this function.
+    pub(crate) unsafe fn function<F: Copy>(&self, name: &str) -> F {
+        let address = self.symbol(name);
+        assert_eq!(size_of::<F>(), size_of_val(&address));
+        // SAFETY: the caller vouches for the type.
+        unsafe { std::mem::transmute_copy(&address) }
+    }
+
+    /// Sets a global, for instance a tunable. `T` must be the type that the C source gives it.
+    pub(crate) fn set<T: Copy>(&self, name: &str, value: T) {
+        // SAFETY: the caller names a global of this type; nobody else uses the object meanwhile.
+        unsafe { self.symbol(name).cast::<T>().write_volatile(value) }
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        // SAFETY: the machine is gone, so that nobody holds an address inside the object's memory any more.
+        drop(unsafe { Box::from_raw(self.memory) });
+    }
+}
+
+fn address(image: &Image, name: &str) -> *mut c_void {
+    image.symbol(name).unwrap_or_else(|| panic!("the scheduler has no {name} any more"))
+}

@@ -1,0 +1,67 @@
+//! What tasks do: small programs of steps, repeated for ever.
+
+use crate::rng::Rng;
+
+/// Nanoseconds in a microsecond, a millisecond, a second.
+pub const US: u64 = 1_000;
+/// See [`US`].
+pub const MS: u64 = 1_000_000;
+/// See [`US`].
+pub const SEC: u64 = 1_000_000_000;
+
+/// How long something takes, ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Time {
+    /// Always so long.
+    Fixed(u64),
+    /// Any time between, each as likely.
+    Within(u64, u64),
+    /// Exponentially distributed, with this mean.
+    Mean(u64),
+}
+
+impl Time {
+    /// Draws one.
+    pub fn draw(self, rng: &mut Rng) -> u64 {
+        match self {
+            Self::Fixed(ns) => ns,
+            Self::Within(low, high) => rng.within(low, high),
+            Self::Mean(mean) => rng.exponential(mean),
+        }
+    }
+}
+
+/// One step. Numbers of semaphores, locks and barriers are those of the task's machine; each exists once it is named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Works in user mode.
+    Compute(Time),
+    /// Sleeps until a timer fires.
+    Sleep(Time),
+    /// Sleeps until the clock is at the next multiple of a period, ns: a clock that ticks.
+    Until(u64),
+    /// Takes one from a semaphore, sleeping until there is one.
+    Wait(u32),
+    /// Gives one to a semaphore.
+    Post(u32),
+    /// The same, and the task is about to sleep: `WF_SYNC`.
+    PostSync(u32),
+    /// Takes a spinning lock of the kernel: first come, first served, as qspinlock.
+    Lock(u32),
+    /// Works inside the lock.
+    Hold(Time),
+    /// Gives the lock back.
+    Unlock(u32),
+    /// Spins in user mode until so many tasks have come to the barrier.
+    Barrier(u32, u32),
+    /// Interrupts all other CPUs of the machine and spins until all have answered, as a TLB shootdown does.
+    Broadcast,
+    /// `sched_yield()`.
+    Yield,
+    /// One operation is done: throughput is counted in these.
+    Done,
+    /// The task ends.
+    Exit,
+    /// A vCPU's thread: runs the guest.
+    Guest,
+}

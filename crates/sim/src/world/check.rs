@@ -1,0 +1,159 @@
+//! What must hold at every moment.
+
+use super::{MachineId, World};
+use crate::kernel::TaskId;
+
+/// Something that must hold did not.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Violation {
+    /// When, ns.
+    pub at: u64,
+    /// The machine: 0 is the host.
+    pub machine: u16,
+    /// Which rule: `idle`, `wait`, `watchdog`, `failed`, `share`.
+    pub rule: &'static str,
+    /// In words.
+    pub what: String,
+}
+
+/// The rules and their bounds.
+#[derive(Clone, Debug)]
+pub struct Checks {
+    /// A task may wait so long while a CPU that it may use idles, ns.
+    pub idle_bound: u64,
+    /// A runnable task may wait so long, ns.
+    pub wait_bound: u64,
+    /// Whether the first violation ends the run.
+    pub stop: bool,
+    /// Whether the guests are held to `idle_bound`, too.
+    pub guests: bool,
+    /// Violations so far; the first hundred.
+    pub found: Vec<Violation>,
+    /// How many there were of each rule.
+    pub counts: std::collections::BTreeMap<&'static str, u64>,
+    /// The longest that a task waited beside an idle CPU, ns.
+    pub longest_idle: u64,
+}
+
+impl Default for Checks {
+    fn default() -> Self {
+        Self {
+            idle_bound: 20_000,
+            wait_bound: 2_000_000_000,
+            stop: false,
+            guests: false,
+            found: Vec::new(),
+            counts: Default::default(),
+            longest_idle: 0,
+        }
+    }
+}
+
+impl Checks {
+    pub(super) fn stops(&self) -> bool {
+        self.stop && !self.counts.is_empty()
+    }
+
+    pub(super) fn add(&mut self, at: u64, machine: MachineId, rule: &'static str, what: impl FnOnce() -> String) {
+        *self.counts.entry(rule).or_default() += 1;
+        if self.found.len() < 100 {
+            self.found.push(Violation { at, machine: machine.0, rule, what: what() });
+        }
+    }
+}
+
+impl World {
+    /// Whether the rule of idle CPUs holds for a machine.
+    fn idle_rule(&self, m: MachineId) -> bool {
+        m.0 == 0 || self.checks.guests
+    }
+
+    /// A task begins to run: did a CPU idle while it waited?
+    pub(super) fn check_start(&mut self, m: MachineId, task: TaskId, cpu: u32) {
+        let kernel = &self.machines[m.0 as usize].kernel;
+        let Some(since) = kernel.task(task).waits_since else { return };
+        let waited = self.now - since;
+        if waited > self.checks.wait_bound {
+            self.checks.add(self.now, m, "wait", || format!("{task:?} waited {waited} ns for CPU {cpu}"));
+        }
+        if !self.idle_rule(m) || waited <= self.checks.idle_bound {
+            return;
+        }
+        let mut worst = None;
+        for other in kernel.task(task).allowed.iter().filter(|other| *other < kernel.topo.cpus()) {
+            if kernel.cpu(other).curr.is_none() && other != cpu {
+                let both = self.now - since.max(kernel.cpu(other).idle_since);
+                worst = worst.max(Some((both, other)));
+            }
+        }
+        if let Some((both, other)) = worst {
+            self.checked_idle(m, task, other, both);
+        }
+    }
+
+    /// A CPU stops to idle: did a task wait for it?
+    pub(super) fn check_busy(&mut self, m: MachineId, cpu: u32) {
+        if !self.idle_rule(m) {
+            return;
+        }
+        let kernel = &self.machines[m.0 as usize].kernel;
+        let idle_since = kernel.cpu(cpu).idle_since;
+        if self.now - idle_since <= self.checks.idle_bound {
+            return;
+        }
+        let longest = kernel
+            .tasks
+            .iter()
+            .filter(|task| task.allowed.has(cpu))
+            .filter_map(|task| task.waits_since.map(|since| (self.now - since.max(idle_since), task.id)))
+            .max();
+        if let Some((both, task)) = longest {
+            self.checked_idle(m, task, cpu, both);
+        }
+    }
+
+    fn checked_idle(&mut self, m: MachineId, task: TaskId, cpu: u32, both: u64) {
+        self.checks.longest_idle = self.checks.longest_idle.max(both);
+        if both > self.checks.idle_bound {
+            self.checks.add(self.now, m, "idle", || format!("{task:?} waited {both} ns while CPU {cpu} idled"));
+        }
+    }
+
+    /// At the end of a run: those who still wait.
+    pub(super) fn check_end(&mut self) {
+        for m in 0..self.machines.len() {
+            let id = MachineId(m as u16);
+            for cpu in 0..self.machines[m].kernel.topo.cpus() {
+                if self.machines[m].kernel.cpu(cpu).curr.is_none() {
+                    self.check_busy(id, cpu);
+                }
+            }
+            let waits: Vec<_> = self.machines[m]
+                .kernel
+                .tasks
+                .iter()
+                .filter_map(|task| task.waits_since.map(|since| (task.id, self.now - since)))
+                .filter(|(_, waited)| *waited > self.checks.wait_bound)
+                .collect();
+            for (task, waited) in waits {
+                self.checks.add(self.now, id, "wait", || format!("{task:?} still waits after {waited} ns"));
+            }
+            if let Some(why) = self.machines[m].kernel.failed.clone() {
+                self.checks.add(self.now, id, "failed", || why);
+            }
+        }
+    }
+
+    /// The kernel's own watchdog.
+    pub(super) fn watchdog(&mut self) {
+        for m in 0..self.machines.len() {
+            let now = self.now;
+            self.machines[m].kernel.now = now;
+            if let Some(stall) = self.machines[m].kernel.check_timeouts() {
+                self.checks.add(now, MachineId(m as u16), "watchdog", || {
+                    format!("{:?} failed to run for {} ms", stall.task, stall.waited / 1_000_000)
+                });
+            }
+        }
+    }
+}

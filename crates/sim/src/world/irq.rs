@@ -1,0 +1,147 @@
+//! Interrupts: their way to a CPU, and what their handlers do.
+
+use super::machine::Mode;
+use super::{Event, HOST, MachineId, World};
+use crate::costs;
+use crate::kernel::TaskId;
+
+/// An interrupt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Irq {
+    /// Call the scheduler.
+    Resched,
+    /// The kernel's tick.
+    Tick,
+    /// A BPF timer is due.
+    BpfTimer(u32),
+    /// The timer of a task that sleeps is due.
+    Sleep(TaskId),
+    /// A function call, which the task that sent it waits for.
+    Call(TaskId),
+}
+
+impl World {
+    /// Sends an interrupt from one CPU of a machine to another.
+    pub(super) fn send(&mut self, m: MachineId, from: u32, to: u32, irq: Irq) {
+        let idle = self.curr(m, to).is_none();
+        let way = if idle && m == HOST { costs::IPI_IDLE } else { costs::IPI };
+        if m != HOST {
+            // Without posted interrupts the sender leaves the guest for it.
+            self.burden(m, from, costs::EXIT + costs::EXIT_WORK + costs::ENTRY);
+        }
+        self.plan(self.now + way, Event::Irq { m, cpu: to, irq, from: Some(from) });
+    }
+
+    /// An interrupt comes to a CPU: handled at once, or, where that is a vCPU outside the guest, when it enters.
+    pub(super) fn interrupt(&mut self, m: MachineId, cpu: u32, irq: Irq, from: Option<u32>) {
+        if m != HOST && !self.lane(m, cpu).on {
+            return self.pend(m, cpu, irq, from);
+        }
+        if m != HOST {
+            self.burden(m, cpu, costs::EXIT + costs::ENTRY);
+        }
+        self.pause(m, cpu);
+        self.handle(m, cpu, irq);
+        self.preempt_point(m, cpu);
+    }
+
+    /// The handler. The lane is paused.
+    pub(super) fn handle(&mut self, m: MachineId, cpu: u32, irq: Irq) {
+        self.note(2, u64::from(m.0) << 32 | u64::from(cpu), 0);
+        self.burden(m, cpu, if irq == Irq::Tick { costs::TICK } else { costs::INTERRUPT });
+        self.lane_mut(m, cpu).in_irq = true;
+        match irq {
+            // A CPU whose idle task was told to look for work does so; the flag is set already on all others.
+            Irq::Resched => {}
+            Irq::Tick => self.tick(m, cpu),
+            Irq::BpfTimer(timer) => {
+                self.enter(m, cpu);
+                self.machines[m.0 as usize].kernel.bpf_timer(timer);
+                self.leave(m, cpu);
+            }
+            Irq::Sleep(task) => self.wake(m, cpu, task, false),
+            Irq::Call(sender) => self.answer(m, sender),
+        }
+        self.lane_mut(m, cpu).in_irq = false;
+    }
+
+    /// The tick, and the next one.
+    fn tick(&mut self, m: MachineId, cpu: u32) {
+        if self.curr(m, cpu).is_none() {
+            self.lane_mut(m, cpu).ticks = false;
+            return;
+        }
+        // A choice is made already: the run queue is locked, and the tick has come as late as it is unlocked.
+        if !self.machines[m.0 as usize].kernel.cpu(cpu).locked {
+            self.enter(m, cpu);
+            self.tick_steal(m, cpu);
+            self.machines[m.0 as usize].kernel.tick(cpu);
+            self.leave(m, cpu);
+        }
+        self.plan_tick(m, cpu);
+    }
+
+    /// Starts the tick of a CPU that stops to idle.
+    pub(super) fn start_tick(&mut self, m: MachineId, cpu: u32) {
+        if !self.lane(m, cpu).ticks {
+            self.lane_mut(m, cpu).ticks = true;
+            self.plan_tick(m, cpu);
+        }
+    }
+
+    fn plan_tick(&mut self, m: MachineId, cpu: u32) {
+        // Ticks of CPUs and machines are not in step: each has its place in the period.
+        let place = u64::from(m.0) * 617_011 + u64::from(cpu) * 101_117;
+        let place = place % costs::TICK_PERIOD;
+        let passed = (self.now + costs::TICK_PERIOD - place) % costs::TICK_PERIOD;
+        let lane = self.lane_mut(m, cpu);
+        lane.tick_turn += 1;
+        let turn = lane.tick_turn;
+        self.plan(self.now + costs::TICK_PERIOD - passed, Event::Tick { m, cpu, turn });
+    }
+
+    /// Somebody has answered a broadcast.
+    fn answer(&mut self, m: MachineId, sender: TaskId) {
+        let Mode::SpinsForAnswers(left) = self.state(m, sender).mode else { return };
+        self.state_mut(m, sender).mode = Mode::SpinsForAnswers(left - 1);
+        if left == 1 {
+            self.spin_over(m, sender);
+        }
+    }
+
+    /// First half of a wake-up, by code that runs on `by`: chooses the CPU.
+    pub(super) fn wake(&mut self, m: MachineId, by: u32, task: TaskId, sync: bool) {
+        let now = self.now;
+        self.enter(m, by);
+        let selected = self.machines[m.0 as usize].kernel.wake_select(task, sync);
+        self.burden(m, by, costs::WAKE);
+        let spent = self.leave(m, by);
+        let Some((cpu, selected)) = selected else { return };
+        self.state_mut(m, task).woken_at.get_or_insert(now);
+        let at = now + costs::WAKE_WINDOW + spent;
+        self.plan(at, Event::Activate { m, task, cpu, selected, waker: by });
+    }
+
+    /// Second half: the task reaches the run queue, unless that is locked by a CPU that switches.
+    pub(super) fn activate(&mut self, m: MachineId, task: TaskId, cpu: u32, selected: bool, waker: u32) {
+        if self.machines[m.0 as usize].kernel.cpu(cpu).locked {
+            self.machines[m.0 as usize].locked_out[cpu as usize].push((task, selected, waker));
+            return;
+        }
+        // Code of the waker: its own lane pays, as long as it runs.
+        let moved = self.pause(m, waker);
+        self.enter(m, waker);
+        self.machines[m.0 as usize].kernel.wake_activate(task, cpu, selected);
+        self.note(3, u64::from(m.0) << 32 | u64::from(cpu), task.0.into());
+        if m == HOST {
+            self.trace_wakeup(task);
+        }
+        self.leave(m, waker);
+        if moved {
+            self.preempt_point(m, waker);
+        } else if self.machines[m.0 as usize].kernel.cpu(waker).need_resched {
+            // A vCPU that has left the guest meanwhile: it will look when it enters.
+            self.pend(m, waker, Irq::Resched, Some(waker));
+        }
+    }
+}

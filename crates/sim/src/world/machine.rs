@@ -1,0 +1,235 @@
+//! A machine of the world: a kernel, the lanes of its CPUs, and what its tasks do.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::rc::Rc;
+
+use super::lane::{ENDLESS, Lane};
+use super::{Event, HOST, MachineId, World};
+use crate::kernel::group::GroupId;
+use crate::kernel::mask::CpuMask;
+use crate::kernel::topology::{Shape, Topology};
+use crate::kernel::{Kernel, State, TaskId, TaskSpec};
+use crate::native::{Object, Side};
+use crate::program::Step;
+use crate::rng::Rng;
+
+/// Which scheduler a machine runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Policy {
+    /// Entrain's, of the machine's side.
+    Entrain,
+}
+
+/// What a new machine is like.
+#[derive(Clone, Debug)]
+pub struct MachineSpec {
+    /// Its CPUs.
+    pub shape: Shape,
+    /// Its scheduler.
+    pub policy: Policy,
+    /// Tunables of the scheduler: names of `const volatile` numbers of 64 bits.
+    pub tunables: Vec<(String, u64)>,
+}
+
+/// What a task is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// Its step takes the time that is left of it.
+    Works,
+    /// Between two steps, or asleep.
+    Between,
+    /// Spins for a lock.
+    SpinsForLock(u32),
+    /// Spins until its broadcast is answered by so many more.
+    SpinsForAnswers(u32),
+    /// Spins at a barrier.
+    SpinsAtBarrier(u32),
+    /// A vCPU: on its way into the guest.
+    Enters,
+    /// A vCPU: in the guest.
+    InGuest,
+    /// A vCPU: halted, and polls before it sleeps.
+    Polls,
+    /// A vCPU: halted and asleep.
+    Halted,
+}
+
+/// What the world keeps of a task.
+pub struct TaskState {
+    pub(super) steps: Rc<[Step]>,
+    pub(super) at: usize,
+    /// Of its step, ns, while it does not run.
+    pub(super) left: u64,
+    pub(super) mode: Mode,
+    pub(super) timer_turn: u32,
+    /// `preempt_count()`: not preemptible while above 0.
+    pub(super) preempt: u32,
+    rng: Rng,
+    /// When it was woken, or its timer was due; `None`: it has run since.
+    pub(super) woken_at: Option<u64>,
+    /// Operations done.
+    pub ops: u64,
+    /// From wake-up to running, ns, one for each wake-up.
+    pub latencies: Vec<u32>,
+    /// A vCPU's guest and number.
+    pub(super) vcpu: Option<(u16, u32)>,
+}
+
+/// A spinning lock, first come, first served.
+#[derive(Default)]
+pub(super) struct Lock {
+    pub owner: Option<TaskId>,
+    pub waiters: VecDeque<TaskId>,
+}
+
+/// A semaphore.
+#[derive(Default)]
+pub(super) struct Semaphore {
+    pub count: u64,
+    pub waiters: VecDeque<TaskId>,
+}
+
+/// A machine.
+pub struct Machine {
+    /// Its kernel.
+    pub kernel: Kernel,
+    pub(super) lanes: Vec<Lane>,
+    /// By number.
+    pub tasks: Vec<TaskState>,
+    pub(super) locks: BTreeMap<u32, Lock>,
+    pub(super) semaphores: BTreeMap<u32, Semaphore>,
+    /// Who waits at each barrier.
+    pub(super) barriers: BTreeMap<u32, Vec<TaskId>>,
+    pub(super) bpf_timers: HashMap<u32, u32>,
+    /// Wake-ups that wait for a run-queue lock, by CPU: task, whether the class chose the CPU, the waker's CPU.
+    pub(super) locked_out: Vec<Vec<(TaskId, bool, u32)>>,
+    /// The guest kernel's preempt count of each CPU, which the host reads in place.
+    pub(super) preempt_words: Box<[u64]>,
+}
+
+impl Machine {
+    pub(super) fn is_runnable(&self, task: TaskId) -> bool {
+        self.kernel.task(task).state == State::Runnable
+    }
+}
+
+impl World {
+    /// Adds a machine: first the host, then guests (`add_vm`).
+    pub(super) fn add_machine(&mut self, spec: &MachineSpec) -> MachineId {
+        let id = MachineId(self.machines.len() as u16);
+        let topo = Topology::new(spec.shape);
+        let cpus = topo.cpus();
+        let side = if id == HOST { Side::Host } else { Side::Guest };
+        let object = Object::load(side, cpus).expect("memory for a scheduler");
+        match side {
+            Side::Host => {
+                object.set("nr_cpus", cpus);
+                object.set("nr_llcs", topo.nr_llcs());
+                // SAFETY: the function has this type in native/host.c.
+                let place: unsafe extern "C" fn(u32, u32) = unsafe { object.function("sim_topology") };
+                // SAFETY: CPUs are named in order, as it expects.
+                (0..cpus).for_each(|cpu| unsafe { place(cpu, topo.llc_of(cpu)) });
+            }
+            Side::Guest => {
+                object.set("nr_vcpus", cpus);
+                object.set("nr_online", cpus);
+            }
+        }
+        for (name, value) in &spec.tunables {
+            object.set(name, *value);
+        }
+        let kernel = Kernel::new(topo, object);
+        self.machines.push(Machine {
+            kernel,
+            lanes: (0..cpus).map(|_| Lane::new(id == HOST)).collect(),
+            tasks: Vec::new(),
+            locks: BTreeMap::new(),
+            semaphores: BTreeMap::new(),
+            barriers: BTreeMap::new(),
+            bpf_timers: HashMap::new(),
+            locked_out: vec![Vec::new(); cpus as usize],
+            preempt_words: vec![0; cpus as usize].into_boxed_slice(),
+        });
+        id
+    }
+
+    /// Adds the host.
+    ///
+    /// # Panics
+    /// When there is one already.
+    pub fn add_host(&mut self, spec: &MachineSpec) {
+        assert!(self.machines.is_empty(), "a world has one host");
+        self.add_machine(spec);
+    }
+
+    /// Adds a task that repeats `steps` from `start` on, ns.
+    pub fn add_task(&mut self, m: MachineId, spec: TaskSpec, steps: &[Step], start: u64) -> TaskId {
+        let seed = self.rng.next();
+        let machine = &mut self.machines[m.0 as usize];
+        machine.kernel.now = self.now;
+        let task = machine.kernel.spawn(spec);
+        machine.tasks.push(TaskState {
+            steps: steps.into(),
+            at: 0,
+            left: 0,
+            mode: Mode::Between,
+            timer_turn: 0,
+            preempt: 0,
+            rng: Rng::new(seed),
+            woken_at: None,
+            ops: 0,
+            latencies: Vec::new(),
+            vcpu: None,
+        });
+        self.plan(self.now.max(start), Event::Start { m, task });
+        task
+    }
+
+    /// Adds a cgroup to a machine.
+    pub fn add_group(&mut self, m: MachineId, parent: GroupId, weight: u32) -> GroupId {
+        self.machines[m.0 as usize].kernel.add_group(parent, weight)
+    }
+
+    /// A plain task's description.
+    pub fn spec(group: GroupId, weight: u32, cpus: Option<&[u32]>) -> TaskSpec {
+        let allowed = cpus.map(|cpus| cpus.iter().copied().collect::<CpuMask>());
+        TaskSpec { group, weight, allowed, ..TaskSpec::default() }
+    }
+
+    pub(super) fn state(&self, m: MachineId, task: TaskId) -> &TaskState {
+        &self.machines[m.0 as usize].tasks[task.0 as usize]
+    }
+
+    pub(super) fn state_mut(&mut self, m: MachineId, task: TaskId) -> &mut TaskState {
+        &mut self.machines[m.0 as usize].tasks[task.0 as usize]
+    }
+
+    pub(super) fn curr(&self, m: MachineId, cpu: u32) -> Option<TaskId> {
+        self.machines[m.0 as usize].kernel.cpu(cpu).curr
+    }
+
+    /// Whether what runs on the CPU may be taken off.
+    pub(super) fn preemptible(&self, m: MachineId, cpu: u32) -> bool {
+        self.curr(m, cpu).is_none_or(|task| self.state(m, task).preempt == 0)
+    }
+
+    /// `preempt_disable()`, `preempt_enable()` of what runs on the CPU, without the call of the scheduler.
+    pub(super) fn preempt_add(&mut self, m: MachineId, cpu: u32, task: TaskId, on: bool) {
+        let state = self.state_mut(m, task);
+        state.preempt = if on { state.preempt + 1 } else { state.preempt - 1 };
+        let count = state.preempt.into();
+        self.machines[m.0 as usize].preempt_words[cpu as usize] = count;
+    }
+
+    /// Draws how long a step takes.
+    pub(super) fn draw(&mut self, m: MachineId, task: TaskId, time: crate::program::Time) -> u64 {
+        time.draw(&mut self.state_mut(m, task).rng)
+    }
+
+    /// What is left of the current step: endless while it spins or is in the guest.
+    pub(super) fn set_left(&mut self, m: MachineId, cpu: u32, left: u64) {
+        debug_assert!(left == ENDLESS || left < 1 << 60);
+        self.lane_mut(m, cpu).left = left;
+    }
+}

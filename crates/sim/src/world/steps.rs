@@ -1,0 +1,202 @@
+//! Tasks work off their steps.
+
+use super::lane::ENDLESS;
+use super::machine::Mode;
+use super::{Event, Irq, MachineId, World};
+use crate::costs;
+use crate::kernel::TaskId;
+use crate::program::Step;
+
+impl World {
+    /// A task was put on a CPU: it goes on where it was.
+    pub(super) fn begin(&mut self, m: MachineId, cpu: u32, task: TaskId) {
+        let now = self.now;
+        let state = self.state_mut(m, task);
+        if let Some(woken) = state.woken_at.take() {
+            state.latencies.push((now - woken).min(u32::MAX.into()) as u32);
+        }
+        match state.mode {
+            Mode::Between => self.next_step(m, cpu, task),
+            Mode::Halted => self.unhalt(cpu, task),
+            _ => self.resume(m, cpu),
+        }
+    }
+
+    /// The current task's step is over, or its spinning has come to a mark. The lane is paused.
+    pub(super) fn step_over(&mut self, m: MachineId, cpu: u32) {
+        let Some(task) = self.curr(m, cpu) else { return };
+        match self.state(m, task).mode {
+            Mode::SpinsForLock(_) | Mode::SpinsForAnswers(_) | Mode::SpinsAtBarrier(_) => self.spun(m, cpu),
+            Mode::Enters => self.guest_enter(cpu, task),
+            Mode::Polls => self.sleep_halted(cpu, task),
+            Mode::Works => {
+                self.state_mut(m, task).at += 1;
+                self.next_step(m, cpu, task);
+            }
+            Mode::Between | Mode::InGuest | Mode::Halted => self.resume(m, cpu),
+        }
+    }
+
+    /// Begins steps until one takes time. The lane is paused; the task is its current one.
+    pub(super) fn next_step(&mut self, m: MachineId, cpu: u32, task: TaskId) {
+        // Overheads that were put on the task while it was between steps.
+        let mut debt = match self.lane(m, cpu).left {
+            ENDLESS => 0,
+            left => left,
+        };
+        for _ in 0..10_000 {
+            let state = self.state_mut(m, task);
+            let step = state.steps[state.at % state.steps.len()];
+            state.mode = Mode::Between;
+            self.set_left(m, cpu, debt);
+            match step {
+                Step::Compute(time) | Step::Hold(time) => {
+                    let left = debt + self.draw(m, task, time);
+                    self.work(m, cpu, task, left);
+                    return self.preempt_point(m, cpu);
+                }
+                Step::Sleep(time) => {
+                    let ns = self.draw(m, task, time);
+                    return self.sleep_until(m, cpu, task, self.now + ns);
+                }
+                Step::Until(period) => return self.sleep_until(m, cpu, task, (self.now / period + 1) * period),
+                Step::Wait(semaphore) => {
+                    let semaphore = self.machines[m.0 as usize].semaphores.entry(semaphore).or_default();
+                    if semaphore.count == 0 {
+                        semaphore.waiters.push_back(task);
+                        self.state_mut(m, task).at += 1;
+                        return self.block(m, cpu, task);
+                    }
+                    semaphore.count -= 1;
+                    self.burden(m, cpu, costs::SYSCALL);
+                }
+                Step::Post(semaphore) => self.post(m, cpu, semaphore, false),
+                Step::PostSync(semaphore) => self.post(m, cpu, semaphore, true),
+                Step::Lock(lock) => {
+                    self.preempt_add(m, cpu, task, true);
+                    let lock_state = self.machines[m.0 as usize].locks.entry(lock).or_default();
+                    if lock_state.owner.is_some() {
+                        lock_state.waiters.push_back(task);
+                        return self.spin(m, cpu, task, Mode::SpinsForLock(lock));
+                    }
+                    lock_state.owner = Some(task);
+                }
+                Step::Unlock(lock) => {
+                    self.unlock(m, lock);
+                    self.preempt_add(m, cpu, task, false);
+                }
+                Step::Barrier(barrier, parties) => {
+                    let waiting = self.machines[m.0 as usize].barriers.entry(barrier).or_default();
+                    waiting.push(task);
+                    if waiting.len() < parties as usize {
+                        return self.spin(m, cpu, task, Mode::SpinsAtBarrier(barrier));
+                    }
+                    for other in std::mem::take(waiting).into_iter().filter(|other| *other != task) {
+                        self.spin_over(m, other);
+                    }
+                }
+                Step::Broadcast => {
+                    let others = self.machines[m.0 as usize].kernel.topo.cpus() - 1;
+                    if others > 0 {
+                        self.preempt_add(m, cpu, task, true);
+                        return self.broadcast(m, cpu, task, others);
+                    }
+                }
+                Step::Yield => {
+                    self.state_mut(m, task).at += 1;
+                    self.enter(m, cpu);
+                    self.machines[m.0 as usize].kernel.yield_now(cpu);
+                    self.leave(m, cpu);
+                    return self.schedule(m, cpu);
+                }
+                Step::Done => self.state_mut(m, task).ops += 1,
+                Step::Exit => return self.block(m, cpu, task),
+                Step::Guest => {
+                    self.state_mut(m, task).mode = Mode::Enters;
+                    self.set_left(m, cpu, debt + costs::ENTRY);
+                    return self.preempt_point(m, cpu);
+                }
+            }
+            debt = self.lane(m, cpu).left;
+            self.state_mut(m, task).at += 1;
+            // preempt_enable(), the return from a system call: points where the scheduler may be called.
+            if self.machines[m.0 as usize].kernel.cpu(cpu).need_resched && self.preemptible(m, cpu) {
+                return self.schedule(m, cpu);
+            }
+        }
+        panic!("the program of {task:?} takes no time");
+    }
+
+    fn work(&mut self, m: MachineId, cpu: u32, task: TaskId, left: u64) {
+        self.state_mut(m, task).mode = Mode::Works;
+        self.set_left(m, cpu, left);
+    }
+
+    fn sleep_until(&mut self, m: MachineId, cpu: u32, task: TaskId, at: u64) {
+        let state = self.state_mut(m, task);
+        state.at += 1;
+        state.timer_turn += 1;
+        let turn = state.timer_turn;
+        self.plan(at, Event::Sleep { m, task, turn });
+        self.block(m, cpu, task);
+    }
+
+    fn block(&mut self, m: MachineId, cpu: u32, task: TaskId) {
+        self.state_mut(m, task).mode = Mode::Between;
+        self.set_left(m, cpu, 0);
+        self.machines[m.0 as usize].kernel.block(cpu);
+        self.schedule(m, cpu);
+    }
+
+    fn post(&mut self, m: MachineId, cpu: u32, semaphore: u32, sync: bool) {
+        self.burden(m, cpu, costs::SYSCALL);
+        let semaphore = self.machines[m.0 as usize].semaphores.entry(semaphore).or_default();
+        match semaphore.waiters.pop_front() {
+            Some(waiter) => self.wake(m, cpu, waiter, sync),
+            None => semaphore.count += 1,
+        }
+    }
+
+    fn unlock(&mut self, m: MachineId, lock: u32) {
+        let lock = self.machines[m.0 as usize].locks.entry(lock).or_default();
+        lock.owner = lock.waiters.pop_front();
+        if let Some(next) = lock.owner {
+            self.spin_over(m, next);
+        }
+    }
+
+    fn spin(&mut self, m: MachineId, cpu: u32, task: TaskId, mode: Mode) {
+        self.state_mut(m, task).mode = mode;
+        let mark = self.spin_mark(m);
+        self.set_left(m, cpu, mark);
+        self.resume(m, cpu);
+    }
+
+    fn broadcast(&mut self, m: MachineId, cpu: u32, task: TaskId, others: u32) {
+        self.state_mut(m, task).mode = Mode::SpinsForAnswers(others);
+        for other in (0..=others).filter(|other| *other != cpu) {
+            self.send(m, cpu, other, Irq::Call(task));
+        }
+        let mark = self.spin_mark(m);
+        self.set_left(m, cpu, mark);
+        self.resume(m, cpu);
+    }
+
+    /// What the task spins for has come. If it runs, it goes on; else it will when it runs again.
+    pub(super) fn spin_over(&mut self, m: MachineId, task: TaskId) {
+        let broadcast = matches!(self.state(m, task).mode, Mode::SpinsForAnswers(_));
+        let cpu = self.machines[m.0 as usize].kernel.task(task).cpu;
+        let runs = self.curr(m, cpu) == Some(task);
+        if broadcast {
+            self.preempt_add(m, cpu, task, false);
+        }
+        let state = self.state_mut(m, task);
+        state.mode = Mode::Works;
+        state.left = costs::HANDOVER;
+        if runs && !matches!(self.lane(m, cpu).segment, super::lane::Segment::Switch(_)) {
+            self.pause(m, cpu);
+            self.set_left(m, cpu, costs::HANDOVER);
+            self.resume(m, cpu);
+        }
+    }
+}
