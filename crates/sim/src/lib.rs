@@ -1,11 +1,15 @@
 //! Entrain's schedulers, as they ship, in a simulated kernel.
 //!
 //! `native` loads the schedulers' own code, compiled natively; [`kernel`] is the kernel that they run in; [`world`] lets
-//! time pass for a host and its guests; [`program`] is what their tasks do.
+//! time pass for a host and its guests; [`program`] is what their tasks do; [`scenario`] names worlds, [`search`] draws
+//! them.
 
 pub mod costs;
 pub mod kernel;
 mod native;
 pub mod program;
+pub mod report;
 pub mod rng;
+pub mod scenario;
+pub mod search;
 pub mod world;

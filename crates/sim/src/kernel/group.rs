@@ -13,6 +13,8 @@ pub struct Group {
     pub parent: Option<GroupId>,
     /// `cpu.weight`, 1..10000.
     pub weight: u32,
+    /// EEVDF: weights of its runnable tasks and of its groups that hold any.
+    pub(super) active: u64,
     pub(super) pointer: CgroupPtr,
 }
 
@@ -21,13 +23,16 @@ impl Kernel {
     pub fn add_group(&mut self, parent: GroupId, weight: u32) -> GroupId {
         let id = GroupId(self.groups.len() as u32);
         let pointer = self.scx_cgroup_new(Some(parent), weight);
-        self.groups.push(Group { parent: Some(parent), weight, pointer });
+        self.groups.push(Group { parent: Some(parent), weight, active: 0, pointer });
         id
     }
 
     /// Writes `cpu.weight`: `scx_group_set_weight()`.
     pub fn set_group_weight(&mut self, id: GroupId, weight: u32) {
-        self.groups[id.0 as usize].weight = weight;
+        let old = std::mem::replace(&mut self.groups[id.0 as usize].weight, weight);
+        if self.fair.is_some() {
+            self.fair_reweigh(id, old);
+        }
         let pointer = self.groups[id.0 as usize].pointer;
         self.scx_cgroup_set_weight(pointer, weight);
     }

@@ -4,6 +4,7 @@
 //! and takes what is to happen later or elsewhere from `out`. Operations are atomic, as under the run-queue lock; where
 //! the real kernel drops that lock between two steps, the steps are two calls here.
 
+mod fair;
 pub mod group;
 pub mod mask;
 mod run;
@@ -86,6 +87,8 @@ pub struct Kernel {
     /// Why the scheduler was left, once it was.
     pub failed: Option<String>,
     scx: Scx,
+    /// EEVDF, where that is the machine's scheduler.
+    fair: Option<fair::Fair>,
 }
 
 impl Kernel {

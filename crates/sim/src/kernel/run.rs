@@ -1,5 +1,6 @@
 //! The scheduler's core: waking, choosing, switching, ticks; after kernel/sched/core.c.
 
+use super::fair::Fair;
 use super::group::{Group, GroupId};
 use super::scx::Scx;
 use super::task::State;
@@ -13,10 +14,12 @@ const WAKE_TTWU: u64 = 8;
 const WAKE_SYNC: u64 = 16;
 
 impl Kernel {
-    /// A machine whose CPUs idle, under a BPF scheduler.
-    pub(crate) fn new(topo: Topology, object: Object) -> Self {
+    /// A machine whose CPUs idle: under the object's scheduler, or (`fair`) under EEVDF, where the object only watches.
+    pub(crate) fn new(topo: Topology, object: Object, fair: bool) -> Self {
+        let cpus = topo.cpus();
+        let fair = fair.then(|| Fair::new(cpus));
         let cpus = (0..topo.cpus()).map(|_| Cpu { next_idle: true, ..Cpu::default() }).collect();
-        let root = Group { parent: None, weight: 100, pointer: std::ptr::null_mut() };
+        let root = Group { parent: None, weight: 100, active: 0, pointer: std::ptr::null_mut() };
         let mut kernel = Self {
             now: 0,
             this_cpu: 0,
@@ -28,8 +31,12 @@ impl Kernel {
             spent: 0,
             failed: None,
             scx: Scx::default(),
+            fair,
         };
-        kernel.scx_attach(object);
+        kernel.scx_load(object);
+        if kernel.fair.is_none() {
+            kernel.scx_attach();
+        }
         kernel
     }
 
@@ -43,6 +50,9 @@ impl Kernel {
         if self.task(id).nr_allowed == 1 {
             return Some((self.task(id).allowed.iter().next().expect("a task may run somewhere"), false));
         }
+        if self.fair.is_some() {
+            return Some((self.fair_select(id, sync), true));
+        }
         let cpu = self.select_task_rq_scx(id, WAKE_TTWU | if sync { WAKE_SYNC } else { 0 });
         self.scx_flush();
         Some((cpu, true))
@@ -53,7 +63,13 @@ impl Kernel {
         debug_assert_eq!(self.task(id).state, State::Waking);
         self.task_mut(id).cpu = cpu;
         self.account_wait(id, true);
-        self.enqueue_task_scx(id, Self::wake_flags(selected));
+        if self.fair.is_some() {
+            self.task_mut(id).state = State::Runnable;
+            self.fair_enqueue(id);
+            self.fair_wakeup_preempt(cpu, id);
+        } else {
+            self.enqueue_task_scx(id, Self::wake_flags(selected));
+        }
         // wakeup_preempt(): a CPU that idles looks for work.
         if self.cpu(cpu).next_idle {
             self.cpu_mut(cpu).next_idle = false;
@@ -74,10 +90,14 @@ impl Kernel {
         if std::mem::take(&mut self.cpu_mut(cpu).sleeps)
             && let Some(curr) = self.cpu(cpu).curr
         {
-            self.dequeue_task_scx(curr, true);
+            if self.fair.is_some() {
+                self.fair_dequeue(curr, false);
+            } else {
+                self.dequeue_task_scx(curr, true);
+            }
             self.task_mut(curr).state = State::Sleeping;
         }
-        self.pick_task_scx(cpu)
+        if self.fair.is_some() { self.fair_pick(cpu) } else { self.pick_task_scx(cpu) }
     }
 
     /// Second half: `put_prev_set_next_task()`.
@@ -85,14 +105,22 @@ impl Kernel {
         let prev = self.cpu(cpu).curr;
         if prev != next {
             match prev {
+                Some(task) if self.fair.is_some() => self.fair_put_prev(task),
                 Some(task) => self.put_prev_task_scx(task, next.is_none()),
                 None => self.scx_notify_idle(cpu, false),
             }
             match next {
                 Some(task) => {
                     self.account_wait(task, false);
-                    self.task_mut(task).switches += 1;
-                    self.set_next_task_scx(cpu, task);
+                    let llc = self.topo.llc_of(cpu);
+                    let t = self.task_mut(task);
+                    t.switches += 1;
+                    t.llc_moves += u64::from(t.last_llc.replace(llc).is_some_and(|last| last != llc));
+                    if self.fair.is_some() {
+                        self.fair_set_next(cpu, task);
+                    } else {
+                        self.set_next_task_scx(cpu, task);
+                    }
                 }
                 None => self.scx_notify_idle(cpu, true),
             }
@@ -116,6 +144,9 @@ impl Kernel {
     pub fn tick(&mut self, cpu: u32) {
         self.this_cpu = cpu;
         let Some(curr) = self.cpu(cpu).curr else { return };
+        if self.fair.is_some() {
+            return self.fair_tick(cpu);
+        }
         self.task_tick_scx(cpu, curr);
         self.scx_flush();
     }
@@ -123,6 +154,9 @@ impl Kernel {
     /// `sched_yield()`; the caller calls the scheduler afterwards.
     pub fn yield_now(&mut self, cpu: u32) {
         let Some(curr) = self.cpu(cpu).curr else { return };
+        if self.fair.is_some() {
+            return self.fair_yield(cpu);
+        }
         self.yield_task_scx(curr);
         self.scx_flush();
     }
@@ -138,7 +172,7 @@ impl Kernel {
         if self.runs(to) || self.task(to).state != State::Runnable {
             return Some(false);
         }
-        let followed = self.yield_to_task_scx(from, to);
+        let followed = if self.fair.is_some() { self.fair_yield_to(cpu, to) } else { self.yield_to_task_scx(from, to) };
         if followed && there != cpu {
             self.resched(there);
         }
@@ -160,7 +194,11 @@ impl Kernel {
     /// Charges what runs on all CPUs up to now, so that `sum_exec` may be read.
     pub fn settle(&mut self) {
         for cpu in 0..self.topo.cpus() {
-            self.update_curr_scx(cpu);
+            if self.fair.is_some() {
+                self.fair_update_curr(cpu);
+            } else {
+                self.update_curr_scx(cpu);
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 
 use super::Kernel;
+use super::fair::FairTask;
 use super::group::GroupId;
 use super::mask::CpuMask;
 use super::scx::ScxTask;
@@ -77,7 +78,11 @@ pub struct Task {
     pub max_wait: u64,
     /// Times that it was put on a CPU.
     pub switches: u64,
+    /// Times that it began to run at another last-level cache than it ran at last.
+    pub llc_moves: u64,
+    pub(super) last_llc: Option<u32>,
     pub(super) scx: ScxTask,
+    pub(super) fair: FairTask,
     pub(crate) fields: TaskFields,
 }
 
@@ -117,7 +122,10 @@ impl Kernel {
             sum_wait: 0,
             max_wait: 0,
             switches: 0,
+            llc_moves: 0,
+            last_llc: None,
             scx: ScxTask::default(),
+            fair: FairTask::default(),
             fields,
         });
         self.scx_enable_task(id);

@@ -50,6 +50,7 @@ pub struct Vm {
     pub vcpus: Vec<Vcpu>,
     last_boosted: u32,
     arch: Arch,
+    paired: bool,
     /// Directed yields that were followed.
     pub yields: u64,
 }
@@ -76,7 +77,14 @@ impl World {
         let vm = self.vms.len() as u16;
         let cpus = spec.guest.shape.cpus();
         let first: u32 = self.vms.iter().map(|vm| vm.vcpus.len() as u32).sum();
-        self.vms.push(Vm { machine: m, vcpus: Vec::new(), last_boosted: 0, arch: spec.arch, yields: 0 });
+        self.vms.push(Vm {
+            machine: m,
+            vcpus: Vec::new(),
+            last_boosted: 0,
+            arch: spec.arch,
+            paired: spec.paired,
+            yields: 0,
+        });
         let mut tgid = 0;
         for vcpu in 0..cpus {
             let fields = self.new_kvm_vcpu(vcpu, spec.arch);
@@ -445,7 +453,7 @@ impl World {
                 tick(entitlement.len() as u32, entitlement.as_mut_ptr());
             }
         });
-        for vm in 0..self.vms.len() {
+        for vm in (0..self.vms.len()).filter(|vm| self.vms[*vm].paired) {
             self.machines[vm + 1].kernel.object_call(|object| {
                 // SAFETY: the function has this type in native/guest.c.
                 unsafe {

@@ -231,6 +231,10 @@ impl World {
 
     /// Nothing is to run. The host's CPU waits for an interrupt, the guest's halts.
     fn idle(&mut self, m: MachineId, cpu: u32) {
+        // tick_nohz_idle_stop_tick().
+        let lane = self.lane_mut(m, cpu);
+        lane.tick_turn += 1;
+        lane.ticks = false;
         if m != HOST {
             self.guest_idles(m, cpu);
         }

@@ -13,12 +13,17 @@ use crate::native::{Object, Side};
 use crate::program::Step;
 use crate::rng::Rng;
 
+/// `ENTRAIN_F_HOST_SCHED` of entrain.h.
+const HOST_SCHED: u64 = 1 << 7;
+
 /// Which scheduler a machine runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
     /// Entrain's, of the machine's side.
     Entrain,
+    /// A model of the kernel's own.
+    Eevdf,
 }
 
 /// What a new machine is like.
@@ -28,8 +33,17 @@ pub struct MachineSpec {
     pub shape: Shape,
     /// Its scheduler.
     pub policy: Policy,
-    /// Tunables of the scheduler: names of `const volatile` numbers of 64 bits.
-    pub tunables: Vec<(String, u64)>,
+    /// Tunables of the scheduler, by the names that they have in its source.
+    pub tunables: Vec<(&'static str, Tunable)>,
+}
+
+/// The value of a tunable: of the type that it has in the source, or what lies behind it is overwritten.
+#[derive(Clone, Copy, Debug)]
+pub enum Tunable {
+    /// A `bool`.
+    Switch(bool),
+    /// A `__u64`.
+    Number(u64),
 }
 
 /// What a task is at.
@@ -137,9 +151,15 @@ impl World {
             }
         }
         for (name, value) in &spec.tunables {
-            object.set(name, *value);
+            match *value {
+                Tunable::Switch(on) => object.set(name, on),
+                Tunable::Number(number) => object.set(name, number),
+            }
         }
-        let kernel = Kernel::new(topo, object);
+        if side == Side::Host && spec.policy == Policy::Entrain {
+            object.set("extra_features", HOST_SCHED);
+        }
+        let kernel = Kernel::new(topo, object, spec.policy == Policy::Eevdf);
         self.machines.push(Machine {
             kernel,
             lanes: (0..cpus).map(|_| Lane::new(id == HOST)).collect(),
@@ -182,7 +202,8 @@ impl World {
             latencies: Vec::new(),
             vcpu: None,
         });
-        self.plan(self.now.max(start), Event::Start { m, task });
+        // One after the other, as their parent makes them.
+        self.plan(self.now.max(start) + u64::from(task.0) * 5_000, Event::Start { m, task });
         task
     }
 

@@ -20,7 +20,7 @@ use crate::rng::Rng;
 pub use check::{Checks, Violation};
 pub use irq::Irq;
 pub use kvm::{Arch, Vm, VmSpec};
-pub use machine::{Machine, MachineSpec, Policy, TaskState};
+pub use machine::{Machine, MachineSpec, Policy, TaskState, Tunable};
 
 /// Number of a machine: 0 is the host, guest `i` is `i + 1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

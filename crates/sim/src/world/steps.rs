@@ -70,8 +70,15 @@ impl World {
                     semaphore.count -= 1;
                     self.burden(m, cpu, costs::SYSCALL);
                 }
-                Step::Post(semaphore) => self.post(m, cpu, semaphore, false),
-                Step::PostSync(semaphore) => self.post(m, cpu, semaphore, true),
+                Step::Post(semaphore) | Step::PostSync(semaphore) => {
+                    self.burden(m, cpu, costs::SYSCALL);
+                    if self.post(m, cpu, semaphore, matches!(step, Step::PostSync(_))) {
+                        // The waker goes on when the task that it wakes is in its queue.
+                        let left = self.lane(m, cpu).left + costs::WAKE_WINDOW;
+                        self.work(m, cpu, task, left);
+                        return self.preempt_point(m, cpu);
+                    }
+                }
                 Step::Lock(lock) => {
                     self.preempt_add(m, cpu, task, true);
                     let lock_state = self.machines[m.0 as usize].locks.entry(lock).or_default();
@@ -148,13 +155,15 @@ impl World {
         self.schedule(m, cpu);
     }
 
-    fn post(&mut self, m: MachineId, cpu: u32, semaphore: u32, sync: bool) {
-        self.burden(m, cpu, costs::SYSCALL);
+    /// Returns whether somebody was woken.
+    fn post(&mut self, m: MachineId, cpu: u32, semaphore: u32, sync: bool) -> bool {
         let semaphore = self.machines[m.0 as usize].semaphores.entry(semaphore).or_default();
-        match semaphore.waiters.pop_front() {
-            Some(waiter) => self.wake(m, cpu, waiter, sync),
-            None => semaphore.count += 1,
-        }
+        let Some(waiter) = semaphore.waiters.pop_front() else {
+            semaphore.count += 1;
+            return false;
+        };
+        self.wake(m, cpu, waiter, sync);
+        true
     }
 
     fn unlock(&mut self, m: MachineId, lock: u32) {

@@ -17,6 +17,9 @@ impl Kernel {
 
     /// `__scx_update_idle()` with `do_notify`: the CPU goes idle or stops to idle.
     pub(in super::super) fn scx_notify_idle(&mut self, cpu: u32, idle: bool) {
+        if !self.scx_attached() {
+            return;
+        }
         self.scx_refresh_idle(cpu, idle);
         if let Some(update) = self.scx.ops.and_then(|ops| ops.update_idle) {
             // SAFETY: the operation takes plain numbers.

@@ -117,7 +117,7 @@ impl Kernel {
         // call back moves or drops the object.
         let result = unsafe {
             let object: *const Object = (*machine).scx.object.as_ref().expect("the class has a scheduler");
-            let ops = (*machine).scx.ops.expect("the class has a scheduler");
+            let ops = (*object).ops;
             let context = (*object).context();
             // A call back may have led here (enqueue out of a move): the caller's context comes back afterwards.
             let saved = ((*context).machine, (*context).cpu, (*context).current);
@@ -135,15 +135,9 @@ impl Kernel {
         result
     }
 
-    /// Attaches a scheduler to a kernel that has no tasks yet: `scx_root_enable_workfn()`.
-    pub(super) fn scx_attach(&mut self, object: Object) {
-        let cpus = self.topo.cpus();
-        self.scx.ops = Some(object.ops);
-        self.scx.dsqs = (0..cpus).map(|_| Dsq::new(dsq::LOCAL)).chain([Dsq::new(dsq::GLOBAL)]).collect();
+    /// Loads an object into a kernel that has no tasks yet.
+    pub(super) fn scx_load(&mut self, object: Object) {
         self.scx.object = Some(object);
-        // Every CPU idles; bypass mode's end has told the scheduler.
-        self.scx.idle_cpus = self.topo.all.clone();
-        self.scx.idle_smts = self.topo.all.clone();
         let mut fields = std::mem::MaybeUninit::<TaskFields>::uninit();
         let args = TaskArgs {
             id: u64::from(u32::MAX),
@@ -164,6 +158,22 @@ impl Kernel {
         });
         let root = self.scx_cgroup_new(None, 100);
         self.groups[0].pointer = root;
+    }
+
+    /// Attaches the object's scheduler: `scx_root_enable_workfn()`.
+    pub(super) fn scx_attach(&mut self) {
+        let cpus = self.topo.cpus();
+        self.scx.dsqs = (0..cpus).map(|_| Dsq::new(dsq::LOCAL)).chain([Dsq::new(dsq::GLOBAL)]).collect();
+        // Every CPU idles; bypass mode's end has told the scheduler.
+        self.scx.idle_cpus = self.topo.all.clone();
+        self.scx.idle_smts = self.topo.all.clone();
+        self.scx.ops = self.scx.object.as_ref().map(|object| object.ops);
+        let root = self.groups[0].pointer;
+        // SAFETY: the pointer is the object's.
+        let error = self.scx_call(None, |object, _| unsafe { (object.cgroup_init)(root, 100) });
+        if error != 0 {
+            self.scx_fail(format!("ops.cgroup_init() returned {error}"));
+        }
         // SAFETY: operations are called with what they expect.
         let error = self.scx_call(None, |_, ops| ops.init.map_or(0, |init| unsafe { init() }));
         if error != 0 {

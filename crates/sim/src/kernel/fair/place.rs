@@ -1,0 +1,108 @@
+//! Where a task goes: the choice at wake-up, and balancing; after select_task_rq_fair() and load_balance(), by counts of
+//! runnable tasks instead of loads.
+
+use super::{Kernel, TaskId};
+use crate::kernel::mask::CpuMask;
+
+/// `sysctl_sched_migration_cost`: a task that ran so short ago is hot in its CPU's caches.
+const MIGRATION_COST: u64 = 500_000;
+/// How often a CPU balances with its cache's others, and with all (`sd->balance_interval` while busy), ns.
+const BALANCE_LLC: u64 = 16_000_000;
+
+impl Kernel {
+    fn idle(&self, cpu: u32) -> bool {
+        self.cpu(cpu).curr.is_none() && self.cpu(cpu).nr_running == 0 && !self.cpu(cpu).locked
+    }
+
+    /// `select_task_rq_fair()` for a wake-up.
+    pub(in super::super) fn fair_select(&self, id: TaskId, sync: bool) -> u32 {
+        let (here, prev) = (self.this_cpu, self.task(id).cpu);
+        let allowed = &self.task(id).allowed;
+        let target = if allowed.has(here) { self.wake_affine(here, prev, sync) } else { prev };
+        let target = if allowed.has(target) { target } else { allowed.iter().next().unwrap_or(prev) };
+        self.select_idle_sibling(allowed, prev, target)
+    }
+
+    /// `wake_affine()`: the waker's CPU or the one before, as the place to search from.
+    fn wake_affine(&self, here: u32, prev: u32, sync: bool) -> u32 {
+        let near = self.topo.llc_of(here) == self.topo.llc_of(prev);
+        if self.idle(here) && near {
+            return if self.idle(prev) { prev } else { here };
+        }
+        if sync && self.cpu(here).nr_running == 1 {
+            return here;
+        }
+        if self.idle(prev) {
+            return prev;
+        }
+        let load = self.cpu(here).nr_running - u32::from(sync && self.cpu(here).nr_running > 0);
+        if load < self.cpu(prev).nr_running { here } else { prev }
+    }
+
+    /// `select_idle_sibling()`.
+    fn select_idle_sibling(&self, allowed: &CpuMask, prev: u32, target: u32) -> u32 {
+        if self.idle(target) {
+            return target;
+        }
+        let near = self.topo.llc_of(prev) == self.topo.llc_of(target);
+        if near && allowed.has(prev) && self.idle(prev) {
+            return prev;
+        }
+        let from = |cpus: &CpuMask| -> Vec<u32> {
+            let (behind, ahead): (Vec<u32>, Vec<u32>) = cpus.iter().partition(|cpu| *cpu < target);
+            ahead.into_iter().chain(behind).collect()
+        };
+        let llc = from(&self.topo.llc(target).and(allowed));
+        if self.topo.smt() {
+            let core = |cpu: &&u32| self.topo.core(**cpu).iter().all(|thread| self.idle(thread));
+            if let Some(cpu) = llc.iter().find(core) {
+                return *cpu;
+            }
+        }
+        llc.into_iter().find(|cpu| self.idle(*cpu)).unwrap_or(target)
+    }
+
+    /// `sched_balance_newidle()`: whether a task was fetched.
+    pub(super) fn newidle_balance(&mut self, cpu: u32) -> bool {
+        let (llc, all) = (self.topo.llc(cpu).clone(), self.topo.all.clone());
+        self.pull(cpu, &llc, 1, true) || (self.topo.nr_llcs() > 1 && self.pull(cpu, &all, 1, true))
+    }
+
+    /// `sched_balance_domains()` of a busy CPU.
+    pub(super) fn periodic_balance(&mut self, cpu: u32) {
+        if self.now < self.fair_queue(cpu).balance_at {
+            return;
+        }
+        self.fair_queue_mut(cpu).balance_at = self.now + BALANCE_LLC;
+        // nohz_balancer_kick(): a CPU that idles has no tick, and is told to look.
+        if self.cpu(cpu).nr_running > 1
+            && let Some(idle) = self.topo.all.iter().find(|other| self.idle(*other))
+        {
+            self.resched(idle);
+        }
+        let (llc, all) = (self.topo.llc(cpu).clone(), self.topo.all.clone());
+        let _ = self.pull(cpu, &llc, 2, false) || (self.topo.nr_llcs() > 1 && self.pull(cpu, &all, 2, false));
+    }
+
+    /// `load_balance()`: a task of the busiest CPU among `from`, where that has so many more than this one.
+    fn pull(&mut self, cpu: u32, from: &CpuMask, more: u32, idle: bool) -> bool {
+        let own = self.cpu(cpu).nr_running;
+        let busiest = from
+            .iter()
+            .filter(|other| *other != cpu && !self.fair_queue(*other).tasks.is_empty() && !self.cpu(*other).locked)
+            .max_by_key(|other| (self.cpu(*other).nr_running, u32::MAX - *other));
+        let Some(busiest) = busiest.filter(|other| self.cpu(*other).nr_running >= own + more) else { return false };
+        let cold = |task: &&TaskId| {
+            let task = self.task(**task);
+            task.allowed.has(cpu) && (idle || self.now - task.fair.ran_until > MIGRATION_COST)
+        };
+        let tasks = &self.fair_queue(busiest).tasks;
+        let Some(id) = tasks.iter().rev().find(cold).copied() else { return false };
+        let since = self.task(id).waits_since;
+        self.fair_dequeue(id, true);
+        self.task_mut(id).cpu = cpu;
+        self.fair_enqueue(id);
+        self.task_mut(id).waits_since = since;
+        true
+    }
+}

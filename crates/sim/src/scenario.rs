@@ -1,0 +1,229 @@
+//! Named worlds with loads, and which of their tasks are measured.
+
+use crate::kernel::Kernel;
+use crate::kernel::TaskId;
+use crate::kernel::topology::Shape;
+use crate::program::Step::{Broadcast, Compute, Done, Hold, Lock, Post, PostSync, Sleep, Unlock, Until, Wait};
+use crate::program::Time::{Fixed, Mean, Within};
+use crate::program::{MS, SEC, Step, US};
+use crate::world::{Arch, HOST, MachineId, MachineSpec, Policy, VmSpec, World};
+
+/// Who schedules what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Arm {
+    /// On the host.
+    pub host: Policy,
+    /// In the guests.
+    pub guest: Policy,
+    /// Whether the guests' agents pair with the host.
+    pub paired: bool,
+}
+
+impl Arm {
+    /// All kernels as they come.
+    pub const STOCK: Self = Self { host: Policy::Eevdf, guest: Policy::Eevdf, paired: false };
+    /// Entrain on the host, guests that know nothing of it.
+    pub const HOST: Self = Self { host: Policy::Entrain, guest: Policy::Eevdf, paired: false };
+    /// Entrain on both sides.
+    pub const BOTH: Self = Self { host: Policy::Entrain, guest: Policy::Entrain, paired: true };
+
+    /// The arm of a name.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "stock" => Some(Self::STOCK),
+            "host" => Some(Self::HOST),
+            "both" => Some(Self::BOTH),
+            _ => None,
+        }
+    }
+}
+
+/// Tasks that do the same, measured together.
+pub struct Measured {
+    /// What they are.
+    pub name: String,
+    /// Where they run.
+    pub machine: MachineId,
+    /// Which they are.
+    pub tasks: Vec<TaskId>,
+}
+
+/// A world that is ready to run.
+pub struct Setup {
+    /// The world.
+    pub world: World,
+    /// How long it runs, ns.
+    pub end: u64,
+    /// What is measured.
+    pub measured: Vec<Measured>,
+}
+
+/// A named world.
+pub struct Scenario {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is.
+    pub about: &'static str,
+    /// Makes it.
+    pub build: fn(u64, Arm) -> Setup,
+}
+
+/// All scenarios.
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario { name: "hogs", about: "8 pCPUs, 24 tasks of the host that compute, of three weights", build: hogs },
+    Scenario { name: "lock", about: "two 4-vCPU guests on 2 pCPUs, each with 4 tasks at one lock", build: lock },
+    Scenario {
+        name: "wake",
+        about: "two 4-vCPU guests on 2 pCPUs: requests that are handed around, and a hog each",
+        build: wake,
+    },
+    Scenario {
+        name: "clock",
+        about: "a 2 ms clock on each vCPU of a guest, beside locks, twice, on 2 pCPUs",
+        build: clock,
+    },
+    Scenario {
+        name: "shootdown",
+        about: "three 4-vCPU guests on 4 pCPUs that broadcast and wait for answers",
+        build: shootdown,
+    },
+    Scenario {
+        name: "crowd",
+        about: "50 guests with 2 vCPUs on 16 pCPUs in two caches, each in a cgroup below one",
+        build: crowd,
+    },
+    Scenario {
+        name: "bench",
+        about: "80 threads, 160 vCPUs in 8 guests, 30 s: what the simulator is timed with",
+        build: bench,
+    },
+];
+
+/// The scenario of a name.
+pub fn named(name: &str) -> Option<&'static Scenario> {
+    SCENARIOS.iter().find(|scenario| scenario.name == name)
+}
+
+/// A host without guests so far.
+pub fn host(seed: u64, shape: Shape, arm: Arm) -> World {
+    let mut world = World::new(seed);
+    world.add_host(&MachineSpec { shape, policy: arm.host, tunables: Vec::new() });
+    world
+}
+
+/// A guest in the root group.
+pub fn guest(world: &mut World, vcpus: u32, arm: Arm) -> MachineId {
+    world.add_vm(&VmSpec {
+        guest: MachineSpec { shape: Shape::flat(vcpus), policy: arm.guest, tunables: Vec::new() },
+        group: Kernel::ROOT,
+        paired: arm.paired,
+        arch: Arch::Arm64,
+        pins: None,
+    })
+}
+
+/// Some tasks alike.
+pub fn tasks(world: &mut World, m: MachineId, name: &str, count: u32, steps: &[Step]) -> Measured {
+    let tasks = (0..count).map(|_| world.add_task(m, World::spec(Kernel::ROOT, 100, None), steps, 0)).collect();
+    Measured { name: name.to_owned(), machine: m, tasks }
+}
+
+fn hogs(seed: u64, arm: Arm) -> Setup {
+    let mut world = host(seed, Shape::flat(8), arm);
+    let measured = [50, 100, 400]
+        .into_iter()
+        .map(|weight| {
+            let spec = || World::spec(Kernel::ROOT, weight, None);
+            let tasks = (0..8).map(|_| world.add_task(HOST, spec(), &[Compute(Mean(30 * MS)), Done], 0)).collect();
+            Measured { name: format!("weight {weight}"), machine: HOST, tasks }
+        })
+        .collect();
+    Setup { world, end: 10 * SEC, measured }
+}
+
+/// Guests alike, each with its own tasks.
+fn overcommit(seed: u64, arm: Arm, pcpus: u32, guests: u32, vcpus: u32, loads: &[(&str, u32, &[Step])]) -> Setup {
+    let mut world = host(seed, Shape::flat(pcpus), arm);
+    let mut measured: Vec<Measured> = Vec::new();
+    for g in 0..guests {
+        let m = guest(&mut world, vcpus, arm);
+        for (name, count, steps) in loads {
+            let mut these = tasks(&mut world, m, name, *count, steps);
+            these.name = format!("guest {g} {name}");
+            measured.push(these);
+        }
+    }
+    Setup { world, end: 4 * SEC, measured }
+}
+
+/// A contended lock: 20 µs of work, 2 µs inside.
+const LOCKERS: &[Step] = &[Compute(Within(10 * US, 30 * US)), Lock(0), Hold(Fixed(2 * US)), Unlock(0), Done];
+
+fn lock(seed: u64, arm: Arm) -> Setup {
+    overcommit(seed, arm, 2, 2, 4, &[("lock", 4, LOCKERS)])
+}
+
+fn wake(seed: u64, arm: Arm) -> Setup {
+    let client = &[Sleep(Mean(400 * US)), Compute(Fixed(5 * US)), Post(1), Wait(2), Done];
+    let server = &[Wait(1), Compute(Mean(20 * US)), PostSync(2)];
+    let hog = &[Compute(Fixed(10 * MS))];
+    overcommit(seed, arm, 2, 2, 4, &[("client", 1, client), ("server", 1, server), ("hog", 1, hog)])
+}
+
+fn clock(seed: u64, arm: Arm) -> Setup {
+    let mut setup = overcommit(seed, arm, 2, 2, 4, &[("lock", 4, LOCKERS)]);
+    for g in 0..2 {
+        let m = MachineId(g + 1);
+        let clocks = (0..4)
+            .map(|cpu| {
+                let spec = World::spec(Kernel::ROOT, 100, Some(&[cpu]));
+                setup.world.add_task(m, spec, &[Until(2 * MS), Compute(Fixed(5 * US)), Done], 0)
+            })
+            .collect();
+        setup.measured.push(Measured { name: format!("guest {g} clock"), machine: m, tasks: clocks });
+    }
+    setup
+}
+
+fn shootdown(seed: u64, arm: Arm) -> Setup {
+    let unmap = &[Compute(Mean(300 * US)), Broadcast, Done];
+    overcommit(seed, arm, 4, 3, 4, &[("shootdown", 4, unmap)])
+}
+
+fn crowd(seed: u64, arm: Arm) -> Setup {
+    let mut world = host(seed, Shape { nodes: 1, llcs: 2, cores: 8, threads: 1 }, arm);
+    let slice = world.add_group(HOST, Kernel::ROOT, 100);
+    let mut measured = Vec::new();
+    for g in 0..50 {
+        let group = world.add_group(HOST, slice, 100);
+        let m = world.add_vm(&VmSpec {
+            guest: MachineSpec { shape: Shape::flat(2), policy: arm.guest, tunables: Vec::new() },
+            group,
+            paired: arm.paired,
+            arch: Arch::Arm64,
+            pins: None,
+        });
+        let mut these = tasks(&mut world, m, "hog", 2, &[Compute(Mean(MS)), Done]);
+        these.name = format!("guest {g}");
+        measured.push(these);
+    }
+    Setup { world, end: 5 * SEC, measured }
+}
+
+fn bench(seed: u64, arm: Arm) -> Setup {
+    let mut world = host(seed, Shape { nodes: 2, llcs: 1, cores: 20, threads: 2 }, arm);
+    let mut measured = Vec::new();
+    for _ in 0..8 {
+        let m = guest(&mut world, 20, arm);
+        measured.push(tasks(&mut world, m, "hog", 8, &[Compute(Mean(2 * MS)), Done]));
+        measured.push(tasks(&mut world, m, "sleeper", 10, &[Sleep(Mean(5 * MS)), Compute(Mean(500 * US)), Done]));
+        measured.push(tasks(
+            &mut world,
+            m,
+            "lock",
+            4,
+            &[Compute(Mean(200 * US)), Lock(0), Hold(Fixed(2 * US)), Unlock(0), Done],
+        ));
+    }
+    Setup { world, end: 30 * SEC, measured }
+}

@@ -1,0 +1,180 @@
+//! Faults that reviews named, found by the simulator.
+//!
+//! Each test asserts that the fault is there, since none is mended yet. Whoever mends one turns its test around, and so
+//! keeps it as the guard against its return.
+
+use entrain_sim::kernel::Kernel;
+use entrain_sim::kernel::TaskId;
+use entrain_sim::kernel::topology::Shape;
+use entrain_sim::program::Step::{Broadcast, Compute, Done, Hold, Lock, Post, Sleep, Unlock, Until, Wait};
+use entrain_sim::program::Time::{Fixed, Mean, Within};
+use entrain_sim::program::{MS, SEC, Step, US};
+use entrain_sim::scenario::{Arm, guest, host, tasks};
+use entrain_sim::world::{HOST, MachineId, MachineSpec, Policy, Tunable, World};
+
+const HOG: &[Step] = &[Compute(Fixed(50 * MS)), Done];
+
+fn add(world: &mut World, m: MachineId, weight: u32, cpus: Option<&[u32]>, steps: &[Step]) -> TaskId {
+    world.add_task(m, World::spec(Kernel::ROOT, weight, cpus), steps, 0)
+}
+
+fn cpu_time(world: &World, m: MachineId, tasks: &[TaskId]) -> f64 {
+    tasks.iter().map(|task| world.machines[m.0 as usize].kernel.task(*task).sum_exec as f64).sum()
+}
+
+fn both_kinds(policy: Arm, count: u32) -> f64 {
+    let mut world = host(1, Shape::flat(4), policy);
+    let m = guest(&mut world, 4, policy);
+    let heavy: Vec<_> = (0..count).map(|_| add(&mut world, m, 100, None, HOG)).collect();
+    let light: Vec<_> = (0..count).map(|_| add(&mut world, m, 33, None, HOG)).collect();
+    world.run(10 * SEC);
+    cpu_time(&world, m, &heavy) / cpu_time(&world, m, &light)
+}
+
+/// Issue 22, fault 2: the sum of all weights is clamped as if it were one task's.
+#[test]
+fn finds_that_weights_vanish_beyond_a_sum_of_10000() {
+    let (few, many, stock) = (both_kinds(Arm::BOTH, 10), both_kinds(Arm::BOTH, 150), both_kinds(Arm::STOCK, 150));
+    println!(
+        "weights 100 to 33, should be 3.03: {few:.2} with 20 tasks, {many:.2} with 300; EEVDF with 300 {stock:.2}"
+    );
+    assert!((2.5..3.5).contains(&few), "{few}");
+    assert!(many < 1.5, "nice counts again with many tasks: {many}");
+}
+
+/// Issue 26, fault 1: whoever has a small share of the machine waits beyond the watchdog's 10 s.
+#[test]
+fn finds_that_a_light_task_waits_beyond_the_watchdog() {
+    let mut world = host(1, Shape::flat(1), Arm::HOST);
+    let light = add(&mut world, HOST, 1, None, HOG);
+    add(&mut world, HOST, 10_000, None, HOG);
+    world.run(20 * SEC);
+    let waited = world.machines[0].kernel.task(light).waits_since.map_or(0, |since| world.now - since);
+    println!("the light task waits for {} ms; {:?}", waited / MS, world.checks.counts);
+    assert!(world.checks.counts.contains_key("watchdog"), "the light task is served in time");
+}
+
+/// The same fault: the bound of debts is 100 ms at a share of 100, so that one who naps is forgiven what it ran.
+fn napper(arm: Arm) -> f64 {
+    let mut world = host(1, Shape::flat(1), arm);
+    let slice = world.add_group(HOST, Kernel::ROOT, 100);
+    let in_group = |world: &mut World, steps: &[Step]| {
+        let group = world.add_group(HOST, slice, 100);
+        world.add_task(HOST, World::spec(group, 100, None), steps, 0)
+    };
+    let napper = in_group(&mut world, &[Compute(Fixed(3_500 * US)), Sleep(Fixed(50 * US))]);
+    let hogs: Vec<_> = (0..99).map(|_| in_group(&mut world, HOG)).collect();
+    world.run(40 * SEC);
+    cpu_time(&world, HOST, &[napper]) / (cpu_time(&world, HOST, &hogs) / 99.0)
+}
+
+/// Issue 26, fault 1, with 100 groups in one: a nap of 50 µs is worth a multiple of the share.
+#[test]
+fn finds_that_naps_are_forgiven_in_nested_groups() {
+    let (entrain, stock) = (napper(Arm::HOST), napper(Arm::STOCK));
+    println!("a napper's part of a hog's: {entrain:.2}, with EEVDF {stock:.2}");
+    assert!(entrain > 1.5, "the napper has its share: {entrain}");
+}
+
+/// Issue 26, fault 4: no balance between busy caches.
+fn spread(arm: Arm) -> (f64, f64) {
+    let mut world = host(1, Shape { nodes: 1, llcs: 2, cores: 4, threads: 1 }, arm);
+    let hogs: Vec<_> = (0..32).map(|_| add(&mut world, HOST, 100, None, HOG)).collect();
+    world.run(4 * SEC);
+    let mut times: Vec<_> = hogs.iter().map(|hog| cpu_time(&world, HOST, &[*hog]) / 4e9).collect();
+    times.sort_by(f64::total_cmp);
+    (times[0], times[31])
+}
+
+#[test]
+fn finds_that_busy_caches_are_not_balanced() {
+    let (entrain, stock) = (spread(Arm::HOST), spread(Arm::STOCK));
+    println!("32 hogs on 8 CPUs at two caches, least and most of a CPU: {entrain:.3?}, with EEVDF {stock:.3?}");
+    assert!(entrain.1 > 2.0 * entrain.0, "all have the same: {entrain:?}");
+}
+
+/// Issue 26, fault 4: clocks of different caches are compared, so that a wake-up takes a CPU at the other cache.
+#[test]
+fn finds_that_victims_are_sought_at_the_other_cache() {
+    let mut world = host(1, Shape { nodes: 1, llcs: 2, cores: 2, threads: 1 }, Arm::HOST);
+    for cpu in 0..4 {
+        // The clocks of the second cache run ten times as fast.
+        add(&mut world, HOST, if cpu < 2 { 100 } else { 10 }, Some(&[cpu]), HOG);
+    }
+    let sleepers: Vec<_> = (0..8)
+        .map(|_| add(&mut world, HOST, 100, None, &[Sleep(Mean(3 * MS)), Compute(Fixed(300 * US)), Done]))
+        .collect();
+    world.run(10 * SEC);
+    let there = sleepers.iter().filter(|task| world.machines[0].kernel.task(**task).cpu >= 2).count();
+    println!("{there} of 8 sleepers have gathered at the cache whose clock runs faster");
+    assert!(there >= 7, "sleepers stay at a cache: {there}");
+}
+
+/// Issue 22, fault 3: an idle vCPU that was claimed looks idle until it runs, and its own queue is not counted.
+fn burst(arm: Arm) -> (u64, u64) {
+    let mut world = host(1, Shape::flat(8), arm);
+    let m = guest(&mut world, 8, arm);
+    world.checks.guests = true;
+    world.checks.idle_bound = 20 * US;
+    let master = [Sleep(Fixed(10 * MS)), Post(1), Post(1), Post(1), Post(1), Done];
+    add(&mut world, m, 100, None, &master);
+    tasks(&mut world, m, "worker", 4, &[Wait(1), Compute(Fixed(MS)), Done]);
+    world.run(2 * SEC);
+    (world.checks.counts.get("idle").copied().unwrap_or(0), world.checks.longest_idle)
+}
+
+#[test]
+fn finds_that_wake_ups_pile_up_on_one_idle_vcpu() {
+    let (entrain, stock) = (burst(Arm::BOTH), burst(Arm::STOCK));
+    println!("waits beside idle vCPUs, and the longest, ns: {entrain:?}, with EEVDF {stock:?}");
+    assert!(entrain.0 > 50, "each wakes on a vCPU of its own: {entrain:?}");
+}
+
+/// Issue 26, fault 11: the targets of a broadcast are queued behind their sender, one after the other.
+fn broadcasts(follow: bool) -> f64 {
+    let mut world = World::new(1);
+    let tunables = vec![("use_follow", Tunable::Switch(follow))];
+    world.add_host(&MachineSpec { shape: Shape::flat(4), policy: Policy::Entrain, tunables });
+    let m = guest(&mut world, 4, Arm::HOST);
+    let sender = add(&mut world, m, 100, None, &[Compute(Mean(MS)), Broadcast, Done]);
+    for cpu in 0..4 {
+        add(&mut world, HOST, 100, Some(&[cpu]), HOG);
+    }
+    world.run(10 * SEC);
+    world.machines[m.0 as usize].tasks[sender.0 as usize].ops as f64 / 10.0
+}
+
+#[test]
+fn finds_that_a_broadcast_herds_its_targets() {
+    let (with, without) = (broadcasts(true), broadcasts(false));
+    println!("broadcasts a second to halted vCPUs beside hogs: following the kicker {with:.0}, not {without:.0}");
+    assert!(with < 0.8 * without, "targets are answered as fast: {with} and {without}");
+}
+
+/// A 2 ms clock on each vCPU beside a lock, in two guests of 4 vCPUs on 2 pCPUs: p99 and worst delay, ms.
+fn clock(arm: Arm) -> (f64, f64) {
+    let mut world = host(1, Shape::flat(2), arm);
+    let mut clocks = Vec::new();
+    for _ in 0..2 {
+        let m = guest(&mut world, 4, arm);
+        tasks(&mut world, m, "lock", 4, &[Compute(Within(10 * US, 30 * US)), Lock(0), Hold(Fixed(2 * US)), Unlock(0)]);
+        for cpu in 0..4 {
+            clocks.push((m, add(&mut world, m, 100, Some(&[cpu]), &[Until(2 * MS), Compute(Fixed(5 * US))])));
+        }
+    }
+    world.run(4 * SEC);
+    let delays =
+        |(m, task): &(MachineId, TaskId)| world.machines[m.0 as usize].tasks[task.0 as usize].latencies.clone();
+    let mut waits: Vec<_> = clocks.iter().flat_map(delays).collect();
+    waits.sort_unstable();
+    let ms = |ns: u32| f64::from(ns) / 1e6;
+    (ms(waits[waits.len() * 99 / 100]), ms(waits[waits.len() - 1]))
+}
+
+/// Issue 26: beside locks the worst delay of a guest's clock is a multiple of stock's.
+#[test]
+fn finds_that_clocks_beside_locks_are_late() {
+    let (entrain, stock) = (clock(Arm::HOST), clock(Arm::STOCK));
+    println!("a 2 ms clock beside locks, p99 and worst delay, ms: {entrain:.2?}, with EEVDF {stock:.2?}");
+    assert!(entrain.1 > 1.5 * stock.1, "no worse than stock: {entrain:?}, {stock:?}");
+}
