@@ -86,7 +86,7 @@ impl Outcome {
     /// A table for the terminal.
     pub fn table(&self) -> String {
         let mut table = Table::new();
-        table.load_style(presets::NOTHING.into());
+        table.load_style(presets::NOTHING);
         table.set_header(["tasks", "", "ops/s", "CPUs", "wait max, ms", "wake p50, µs", "p99", "max"]);
         for row in &self.rows {
             let wake = |at: usize| row.wake_us.map_or(String::new(), |wake| format!("{:.0}", wake[at]));

@@ -60,8 +60,7 @@ impl Object {
     /// Loads a copy for a machine with so many CPUs.
     pub(crate) fn load(side: Side, cpus: u32) -> io::Result<Self> {
         let image = Image::load(side)?;
-        let symbol = |name| address(&image, name);
-        let context = symbol("sim").cast::<Context>();
+        let context = address(&image, "sim").cast::<Context>();
         let memory = Box::into_raw(Box::<Memory>::default());
         // SAFETY: `sim` is a struct sim_context, and each function below has the type that sim.h and runtime.h give it;
         // the ABI number of the object says that they are those of this mirror.
@@ -71,23 +70,23 @@ impl Object {
             (*context).memory = memory.cast();
             (*context).nr_cpus = cpus;
             let mut ops = std::mem::zeroed::<Ops>();
-            let fill: unsafe extern "C" fn(*mut Ops) = std::mem::transmute(symbol("sim_ops"));
+            let fill: unsafe extern "C" fn(*mut Ops) = function(&image, "sim_ops");
             fill(&raw mut ops);
             Ok(Self {
                 memory,
                 context,
                 ops,
                 probes: (side == Side::Host).then(|| Probes {
-                    switch: std::mem::transmute::<*mut c_void, _>(symbol("observe_switch")),
-                    wakeup: std::mem::transmute::<*mut c_void, _>(symbol("observe_wakeup")),
-                    wfx: std::mem::transmute::<*mut c_void, _>(symbol("host_wfx")),
+                    switch: function(&image, "observe_switch"),
+                    wakeup: function(&image, "observe_wakeup"),
+                    wfx: function(&image, "host_wfx"),
                 }),
-                task_new: std::mem::transmute::<*mut c_void, _>(symbol("sim_task_new")),
-                task_group: std::mem::transmute::<*mut c_void, _>(symbol("sim_task_group")),
-                init_task: std::mem::transmute::<*mut c_void, _>(symbol("sim_init_task")),
-                cgroup_new: std::mem::transmute::<*mut c_void, _>(symbol("sim_cgroup_new")),
-                cgroup_init: std::mem::transmute::<*mut c_void, _>(symbol("sim_cgroup_init")),
-                timer_fire: std::mem::transmute::<*mut c_void, _>(symbol("sim_timer_fire")),
+                task_new: function(&image, "sim_task_new"),
+                task_group: function(&image, "sim_task_group"),
+                init_task: function(&image, "sim_init_task"),
+                cgroup_new: function(&image, "sim_cgroup_new"),
+                cgroup_init: function(&image, "sim_cgroup_init"),
+                timer_fire: function(&image, "sim_timer_fire"),
                 image,
             })
         }
@@ -112,10 +111,8 @@ impl Object {
     /// # Safety
     /// `F` must be the type of a pointer to a function, the one that the C source gives this function.
     pub(crate) unsafe fn function<F: Copy>(&self, name: &str) -> F {
-        let address = self.symbol(name);
-        assert_eq!(size_of::<F>(), size_of_val(&address));
         // SAFETY: the caller vouches for the type.
-        unsafe { std::mem::transmute_copy(&address) }
+        unsafe { function(&self.image, name) }
     }
 
     /// Sets a global, for instance a tunable. `T` must be the type that the C source gives it.
@@ -130,6 +127,17 @@ impl Drop for Object {
         // SAFETY: the machine is gone, so that nobody holds an address inside the object's memory any more.
         drop(unsafe { Box::from_raw(self.memory) });
     }
+}
+
+/// As Object::function().
+///
+/// # Safety
+/// The same.
+unsafe fn function<F: Copy>(image: &Image, name: &str) -> F {
+    let address = address(image, name);
+    assert_eq!(size_of::<F>(), size_of_val(&address));
+    // SAFETY: the caller vouches for the type, a pointer to a function.
+    unsafe { std::mem::transmute_copy(&address) }
 }
 
 fn address(image: &Image, name: &str) -> *mut c_void {

@@ -112,6 +112,12 @@ impl World {
     /// First half of a wake-up, by code that runs on `by`: chooses the CPU.
     pub(super) fn wake(&mut self, m: MachineId, by: u32, task: TaskId, sync: bool) {
         let now = self.now;
+        let home = self.machines[m.0 as usize].kernel.task(task).cpu;
+        if self.machines[m.0 as usize].kernel.cpu(home).locked && self.curr(m, home) == Some(task) {
+            // p->on_cpu: it is about to leave its CPU, and the waker waits for that.
+            self.machines[m.0 as usize].on_cpu[home as usize].push((task, by, sync));
+            return;
+        }
         self.enter(m, by);
         let selected = self.machines[m.0 as usize].kernel.wake_select(task, sync);
         self.burden(m, by, costs::WAKE);

@@ -242,6 +242,9 @@ impl World {
 
     /// What waited for the run-queue lock of a CPU that has switched.
     fn flush_locked(&mut self, m: MachineId, cpu: u32) {
+        for (task, by, sync) in std::mem::take(&mut self.machines[m.0 as usize].on_cpu[cpu as usize]) {
+            self.wake(m, by, task, sync);
+        }
         let waiting = std::mem::take(&mut self.machines[m.0 as usize].locked_out[cpu as usize]);
         for (task, selected, waker) in waiting {
             self.activate(m, task, cpu, selected, waker);

@@ -176,7 +176,9 @@ impl World {
             }
             Event::Sleep { m, task, turn } => {
                 if self.machines[m.0 as usize].tasks[task.0 as usize].timer_turn == turn {
-                    let cpu = self.machines[m.0 as usize].kernel.task(task).cpu;
+                    let (now, cpu) = (self.now, self.machines[m.0 as usize].kernel.task(task).cpu);
+                    // Late from here on, however long a vCPU takes to hear of its timer.
+                    self.state_mut(m, task).woken_at.get_or_insert(now);
                     self.interrupt(m, cpu, Irq::Sleep(task), None);
                 }
             }

@@ -199,7 +199,9 @@ impl Kernel {
         queue.buddy.take_if(|buddy| *buddy == id);
         self.fair_count(id, false);
         self.cpu_mut(cpu).nr_running -= 1;
-        self.account_wait(id, false);
+        if !moves {
+            self.account_wait(id, false);
+        }
     }
 
     /// `pick_eevdf()`. `protect`: the current task stays until parity.

@@ -18,6 +18,11 @@ impl Kernel {
     pub(in super::super) fn fair_select(&self, id: TaskId, sync: bool) -> u32 {
         let (here, prev) = (self.this_cpu, self.task(id).cpu);
         let allowed = &self.task(id).allowed;
+        if self.task(id).switches == 0 {
+            // sched_balance_find_dst_cpu(): a new task goes to the idlest CPU of all.
+            let idlest = |cpu: &u32| (!self.idle(*cpu), self.fair_load(*cpu), *cpu);
+            return allowed.iter().filter(|cpu| *cpu < self.topo.cpus()).min_by_key(idlest).unwrap_or(prev);
+        }
         let target = if allowed.has(here) { self.wake_affine(here, prev, sync) } else { prev };
         let target = if allowed.has(target) { target } else { allowed.iter().next().unwrap_or(prev) };
         self.select_idle_sibling(allowed, prev, target)
@@ -75,8 +80,9 @@ impl Kernel {
         }
         self.fair_queue_mut(cpu).balance_at = self.now + BALANCE_LLC;
         // nohz_balancer_kick(): a CPU that idles has no tick, and is told to look.
+        let idle = self.topo.all.iter().find(|other| self.idle(*other));
         if self.cpu(cpu).nr_running > 1
-            && let Some(idle) = self.topo.all.iter().find(|other| self.idle(*other))
+            && let Some(idle) = idle
         {
             self.resched(idle);
         }
@@ -84,25 +90,32 @@ impl Kernel {
         let _ = self.pull(cpu, &llc, 2, false) || (self.topo.nr_llcs() > 1 && self.pull(cpu, &all, 2, false));
     }
 
-    /// `load_balance()`: a task of the busiest CPU among `from`, where that has so many more than this one.
+    /// The weights of all that want to run on a CPU.
+    fn fair_load(&self, cpu: u32) -> u64 {
+        self.fair_entities(cpu).map(|se| se.weight).sum()
+    }
+
+    /// `load_balance()`: a task of the most loaded CPU among `from`, where that runs so many more than this one, and
+    /// where the move brings the two nearer to each other.
     fn pull(&mut self, cpu: u32, from: &CpuMask, more: u32, idle: bool) -> bool {
-        let own = self.cpu(cpu).nr_running;
+        let (own, load) = (self.cpu(cpu).nr_running, self.fair_load(cpu));
         let busiest = from
             .iter()
             .filter(|other| *other != cpu && !self.fair_queue(*other).tasks.is_empty() && !self.cpu(*other).locked)
-            .max_by_key(|other| (self.cpu(*other).nr_running, u32::MAX - *other));
+            .max_by_key(|other| (self.fair_load(*other), u32::MAX - *other));
+        let more = if idle { more } else { 0 };
         let Some(busiest) = busiest.filter(|other| self.cpu(*other).nr_running >= own + more) else { return false };
+        let apart = self.fair_load(busiest).saturating_sub(load);
         let cold = |task: &&TaskId| {
             let task = self.task(**task);
-            task.allowed.has(cpu) && (idle || self.now - task.fair.ran_until > MIGRATION_COST)
+            let nearer = task.fair.weight < apart;
+            task.allowed.has(cpu) && (idle || (nearer && self.now - task.fair.ran_until > MIGRATION_COST))
         };
         let tasks = &self.fair_queue(busiest).tasks;
         let Some(id) = tasks.iter().rev().find(cold).copied() else { return false };
-        let since = self.task(id).waits_since;
         self.fair_dequeue(id, true);
         self.task_mut(id).cpu = cpu;
         self.fair_enqueue(id);
-        self.task_mut(id).waits_since = since;
         true
     }
 }

@@ -156,12 +156,12 @@ impl Kernel {
         let fits = |id: &&TaskId| self.task(**id).cpu == cpu || self.task_can_run_on_remote_rq(**id, cpu);
         let Some(id) = self.dsq(dsq).tasks.iter().find(fits).copied() else { return false };
         self.unlink_from_dsq(id);
-        self.to_local_dsq(id, cpu, 0);
+        self.move_to_local_dsq(id, cpu, 0);
         true
     }
 
     /// `scx_move_local_task_to_local_dsq()` or its like for a task of another CPU.
-    pub(super) fn to_local_dsq(&mut self, id: TaskId, cpu: u32, flags: u64) {
+    pub(super) fn move_to_local_dsq(&mut self, id: TaskId, cpu: u32, flags: u64) {
         if self.task(id).cpu == cpu {
             self.dispatch_enqueue(self.local_dsq(cpu), id, Insertion::plain(flags));
         } else {

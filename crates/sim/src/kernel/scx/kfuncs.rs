@@ -134,7 +134,7 @@ impl Kernel {
         }
         self.unlink_from_dsq(id);
         if self.is_local(dst) {
-            self.to_local_dsq(id, dst.0, flags);
+            self.move_to_local_dsq(id, dst.0, flags);
         } else {
             self.dispatch_enqueue(dst, id, super::dsq::Insertion::plain(flags));
         }
