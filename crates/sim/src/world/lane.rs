@@ -169,6 +169,9 @@ impl World {
         }
         self.machines[m.0 as usize].kernel.switch(cpu, next);
         self.note(1, u64::from(m.0) << 32 | u64::from(cpu), next.map_or(u64::MAX, |task| task.0.into()));
+        if self.verbose {
+            eprintln!("{:>12} machine {} CPU {cpu}: {prev:?} to {next:?}", self.now, m.0);
+        }
         let spent = self.leave(m, cpu);
         let left = next.map_or(ENDLESS, |task| self.machines[m.0 as usize].tasks[task.0 as usize].left);
         let lane = self.lane_mut(m, cpu);
