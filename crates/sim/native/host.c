@@ -35,7 +35,7 @@ void sim_vcpu_new(__s32 id, struct sim_vcpu_fields *out)
 	v->svm.vmcb = &v->vmcb;
 	v->kvm.memslots[0] = &v->slots;
 	vcpu->kvm = &v->kvm;
-	vcpu->vcpu_id = vcpu->vcpu_idx = id;
+	vcpu->vcpu_id = id;
 	vcpu->pid = &v->pid;
 	out->kvm_vcpu = vcpu;
 	out->pstate = &vcpu->arch.ctxt.regs.pstate;

@@ -60,7 +60,6 @@ void sim_task_new(const struct sim_task_args *args, struct sim_task_fields *out)
 	p->flags = args->flags;
 	p->nr_cpus_allowed = args->nr_cpus_allowed;
 	p->cpus_ptr = args->allowed;
-	p->group_leader = p;
 	p->scx.tid = args->id + 1;
 	p->scx.weight = 100;
 	if (args->kvm_vcpu)
