@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 use entrain_sim::report::Outcome;
 use entrain_sim::scenario::{self, Arm};
 use entrain_sim::search;
+use entrain_sim::world::Tunable;
 
 /// Runs the schedulers of host and guest, as they ship, in a simulated kernel.
 #[derive(Parser)]
@@ -30,6 +31,9 @@ enum Command {
         /// Who schedules: `stock`, `host` (Entrain on the host alone) or `both`. All three if not given.
         #[arg(long)]
         arm: Option<String>,
+        /// Sets a tunable of Entrain's scheduler on the host: NAME=NUMBER in ns, NAME=true, NAME=false.
+        #[arg(long = "set", value_name = "NAME=VALUE", value_parser = tunable)]
+        tunables: Vec<(String, Tunable)>,
         /// Writes the outcome to a file.
         #[arg(long)]
         json: Option<PathBuf>,
@@ -64,6 +68,15 @@ fn main() -> ExitCode {
     }
 }
 
+fn tunable(text: &str) -> Result<(String, Tunable)> {
+    let (name, value) = text.split_once('=').context("it is NAME=VALUE")?;
+    let value = match value {
+        "true" | "false" => Tunable::Switch(value == "true"),
+        _ => Tunable::Number(value.parse()?),
+    };
+    Ok((name.to_owned(), value))
+}
+
 /// Whether nothing was found that must not be.
 fn run(cli: Cli) -> Result<bool> {
     match cli.command {
@@ -73,7 +86,7 @@ fn run(cli: Cli) -> Result<bool> {
             }
             Ok(true)
         }
-        Command::Run { scenario, seed, arm, json } => {
+        Command::Run { scenario, seed, arm, tunables, json } => {
             let Some(scenario) = scenario::named(&scenario) else {
                 bail!("no scenario is called {scenario}; `entrain-sim list` names them")
             };
@@ -84,8 +97,12 @@ fn run(cli: Cli) -> Result<bool> {
                 )],
                 None => vec![("stock", Arm::STOCK), ("host", Arm::HOST), ("both", Arm::BOTH)],
             };
+            // Names live as long as the program: scenarios hold them as constants.
+            let tunables: Vec<_> = tunables.into_iter().map(|(name, value)| (&*name.leak(), value)).collect();
+            let tunables: &'static [_] = tunables.leak();
             let mut outcomes = Vec::new();
             for (name, arm) in arms {
+                let arm = Arm { tunables, ..arm };
                 let began = Instant::now();
                 let outcome = Outcome::of(scenario.name, arm, seed, (scenario.build)(seed, arm));
                 println!(

@@ -6,10 +6,10 @@ use crate::kernel::topology::Shape;
 use crate::program::Step::{Broadcast, Compute, Done, Hold, Lock, Post, PostSync, Sleep, Unlock, Until, Wait};
 use crate::program::Time::{Fixed, Mean, Within};
 use crate::program::{MS, SEC, Step, US};
-use crate::world::{Arch, HOST, MachineId, MachineSpec, Policy, VmSpec, World};
+use crate::world::{Arch, HOST, MachineId, MachineSpec, Policy, Tunable, VmSpec, World};
 
 /// Who schedules what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, serde::Serialize)]
 pub struct Arm {
     /// On the host.
     pub host: Policy,
@@ -17,15 +17,18 @@ pub struct Arm {
     pub guest: Policy,
     /// Whether the guests' agents pair with the host.
     pub paired: bool,
+    /// Tunables of Entrain's scheduler on the host.
+    #[serde(skip)]
+    pub tunables: &'static [(&'static str, Tunable)],
 }
 
 impl Arm {
     /// All kernels as they come.
-    pub const STOCK: Self = Self { host: Policy::Eevdf, guest: Policy::Eevdf, paired: false };
+    pub const STOCK: Self = Self { host: Policy::Eevdf, guest: Policy::Eevdf, paired: false, tunables: &[] };
     /// Entrain on the host, guests that know nothing of it.
-    pub const HOST: Self = Self { host: Policy::Entrain, guest: Policy::Eevdf, paired: false };
+    pub const HOST: Self = Self { host: Policy::Entrain, guest: Policy::Eevdf, paired: false, tunables: &[] };
     /// Entrain on both sides.
-    pub const BOTH: Self = Self { host: Policy::Entrain, guest: Policy::Entrain, paired: true };
+    pub const BOTH: Self = Self { host: Policy::Entrain, guest: Policy::Entrain, paired: true, tunables: &[] };
 
     /// The arm of a name.
     pub fn named(name: &str) -> Option<Self> {
@@ -107,7 +110,8 @@ pub fn named(name: &str) -> Option<&'static Scenario> {
 /// A host without guests so far.
 pub fn host(seed: u64, shape: Shape, arm: Arm) -> World {
     let mut world = World::new(seed);
-    world.add_host(&MachineSpec { shape, policy: arm.host, tunables: Vec::new() });
+    let tunables = if arm.host == Policy::Entrain { arm.tunables.to_vec() } else { Vec::new() };
+    world.add_host(&MachineSpec { shape, policy: arm.host, tunables });
     world
 }
 

@@ -22,7 +22,7 @@
 #define __noinline	   __attribute__((noinline))
 #define bpf_ksym_exists(x) 1
 /* Keeps the verifier's knowledge of a value from the compiler's hands: there is no verifier. */
-#define barrier_var(x) ((void)(x))
+#define barrier_var(x)	   ((void)(x))
 
 /* Set by the simulated kernel before it calls the object. */
 extern struct sim_context sim;
