@@ -142,7 +142,12 @@ fn draw(seed: u64, rng: &mut Rng) -> (World, String) {
         let weight = rng.pick(&[1, 10, 100, 100, 1000, 10_000]);
         groups.push(world.add_group(HOST, parent, weight));
     }
-    let mut words = format!("{shape:?}, {arm:?}, {} cgroups", groups.len());
+    let Shape { nodes, llcs, cores, threads } = shape;
+    let guests = if arm.paired { "Entrain on both sides" } else { "Entrain on the host" };
+    let mut words = format!(
+        "{nodes} nodes with {llcs} caches of {cores} cores of {threads} threads, {guests}, {} groups",
+        groups.len()
+    );
     for _ in 0..rng.within(0, 4) {
         let spec = World::spec(rng.pick(&groups), rng.pick(&[10, 100, 100, 1000]), None);
         let steps = load(rng);

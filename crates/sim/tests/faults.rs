@@ -221,3 +221,27 @@ fn finds_that_spinners_yield_to_one_another() {
     println!("shootdowns a second, and yields for each: {entrain:.0?}, with EEVDF {stock:.0?}");
     assert!(entrain.1 > 30.0 && entrain.0 < 0.5 * stock.0, "yields are of use: {entrain:?}, {stock:?}");
 }
+
+/// 25 equal groups of two hogs below one group, on 8 CPUs at one cache: least and most of what a group should have.
+fn nested(arm: Arm) -> (f64, f64) {
+    let mut world = host(1, Shape::flat(8), arm);
+    let slice = world.add_group(HOST, Kernel::ROOT, 100);
+    let mut had = Vec::new();
+    for _ in 0..25 {
+        let group = world.add_group(HOST, slice, 100);
+        let spec = || World::spec(group, 100, None);
+        had.push([0, 1].map(|_| world.add_task(HOST, spec(), HOG, 0)));
+    }
+    world.run(10 * SEC);
+    let mut parts: Vec<_> = had.iter().map(|these| cpu_time(&world, HOST, these) / (10e9 * 8.0 / 25.0)).collect();
+    parts.sort_by(f64::total_cmp);
+    (parts[0], parts[24])
+}
+
+/// Issue 26, fault 1: in nested groups what a CPU's tasks are apart by is worth a multiple of their turns.
+#[test]
+fn finds_that_nested_groups_miss_their_share() {
+    let (entrain, stock) = (nested(Arm::HOST), nested(Arm::STOCK));
+    println!("25 equal groups, least and most of the share: {entrain:.3?}, with EEVDF {stock:.3?}");
+    assert!(entrain.0 < 0.98 || entrain.1 > 1.02, "all have their share: {entrain:?}");
+}
