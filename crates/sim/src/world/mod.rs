@@ -9,7 +9,9 @@ mod irq;
 mod kvm;
 mod lane;
 mod machine;
+mod spin;
 mod steps;
+mod vm;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -19,8 +21,9 @@ use crate::rng::Rng;
 
 pub use check::{Checks, Violation};
 pub use irq::Irq;
-pub use kvm::{Arch, Vm, VmSpec};
+pub use kvm::{Arch, Vm};
 pub use machine::{Machine, MachineSpec, Policy, TaskState, Tunable};
+pub use vm::VmSpec;
 
 /// Number of a machine: 0 is the host, guest `i` is `i + 1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

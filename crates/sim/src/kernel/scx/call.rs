@@ -1,0 +1,88 @@
+//! Calls into the scheduler's object: operations, programs on tracepoints, timers.
+
+use std::ffi::c_void;
+
+use super::super::{Kernel, TaskId};
+use crate::native::{Object, Ops};
+
+impl Kernel {
+    /// Calls the scheduler. `locked` is the CPU whose run queue is locked meanwhile.
+    pub(in super::super) fn scx_call<R>(&mut self, locked: Option<u32>, call: impl FnOnce(&Object, &Ops) -> R) -> R {
+        let current = match self.cpu(self.this_cpu).curr {
+            Some(task) => self.pointer(task),
+            None => self.idle_pointer(),
+        };
+        let outer = std::mem::replace(&mut self.scx.locked_rq, locked);
+        let machine: *mut Self = self;
+        // SAFETY: `machine` is derived from this exclusive borrow, and the borrow is not used until the object has
+        // returned; the object's calls back are the only users of `machine` meanwhile. `object` points into it, and no
+        // call back moves or drops the object.
+        let result = unsafe {
+            let object: *const Object = (*machine).scx.object.as_ref().expect("the class has a scheduler");
+            let ops = (*object).ops;
+            let context = (*object).context();
+            // A call back may have led here (enqueue out of a move): the caller's context comes back afterwards.
+            let saved = ((*context).machine, (*context).cpu, (*context).current);
+            (*context).machine = machine.cast::<c_void>();
+            (*context).now = (*machine).now;
+            (*context).cpu = (*machine).this_cpu;
+            (*context).current = current;
+            let result = call(&*object, &ops);
+            ((*context).machine, (*context).cpu, (*context).current) = saved;
+            let helpers = std::mem::take(&mut (*context).helpers);
+            (*machine).spent += crate::costs::OPERATION + helpers * crate::costs::HELPER;
+            result
+        };
+        self.scx.locked_rq = outer;
+        result
+    }
+
+    /// Calls functions of the object that are no operations of its scheduler.
+    pub(crate) fn object_call<R>(&mut self, call: impl FnOnce(&Object) -> R) -> R {
+        let spent = self.spent;
+        let result = self.scx_call(None, |object, _| call(object));
+        self.spent = spent;
+        result
+    }
+
+    /// The tracepoint sched_switch.
+    pub(crate) fn probe_switch(&mut self, prev: Option<TaskId>, next: Option<TaskId>, gone: bool) {
+        let of = |k: &Self, task: Option<TaskId>| task.map_or(k.idle_pointer(), |task| k.pointer(task));
+        let (out, into) = (of(self, prev), of(self, next));
+        self.scx_call(None, |object, _| {
+            if let Some(probes) = &object.probes {
+                // SAFETY: the pointers are the object's.
+                unsafe { (probes.switch)(!gone, out, into, u32::from(gone)) };
+            }
+        });
+    }
+
+    /// The tracepoint sched_wakeup.
+    pub(crate) fn probe_wakeup(&mut self, task: TaskId) {
+        let pointer = self.pointer(task);
+        self.scx_call(None, |object, _| {
+            if let Some(probes) = &object.probes {
+                // SAFETY: the pointer is the object's.
+                unsafe { (probes.wakeup)(pointer) };
+            }
+        });
+    }
+
+    /// The tracepoint kvm_wfx_arm64: the current thread's guest waits for an event.
+    pub(crate) fn probe_wfx(&mut self) {
+        self.scx_call(None, |object, _| {
+            if let Some(probes) = &object.probes {
+                // SAFETY: the program takes plain numbers.
+                unsafe { (probes.wfx)(0, true) };
+            }
+        });
+        self.scx_flush();
+    }
+
+    /// A BPF timer is due on `this_cpu`.
+    pub fn bpf_timer(&mut self, timer: u32) {
+        // SAFETY: the number is that of a timer that the object has started.
+        self.scx_call(None, |object, _| unsafe { (object.timer_fire)(timer) });
+        self.scx_flush();
+    }
+}

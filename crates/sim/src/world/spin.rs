@@ -1,0 +1,95 @@
+//! Guests that spin: what traps them, and whom KVM yields to; `kvm_vcpu_on_spin()` of virt/kvm/kvm_main.c.
+
+use super::kvm::{Arch, REQUEST_INTERRUPT};
+use super::lane::ENDLESS;
+use super::{HOST, MachineId, World};
+use crate::costs;
+
+impl World {
+    /// How long a task may spin before its hypervisor looks.
+    pub(super) fn spin_mark(&self, m: MachineId) -> u64 {
+        match m {
+            HOST => ENDLESS,
+            _ => match self.vms[m.0 as usize - 1].arch {
+                Arch::Arm64 => costs::WFE_WINDOW,
+                Arch::Amd => costs::PLE_WINDOW,
+            },
+        }
+    }
+
+    /// A guest's CPU has spun for so long: KVM looks for a sibling to yield to. The guest's lane is paused.
+    pub(super) fn spun(&mut self, m: MachineId, vcpu: u32) {
+        let mark = self.spin_mark(m);
+        self.set_left(m, vcpu, mark);
+        let task = self.vcpu(m, vcpu).task;
+        let cpu = self.machines[0].kernel.task(task).cpu;
+        let arch = self.vms[m.0 as usize - 1].arch;
+        // kvm_arch_vcpu_load(): WFE is trapped unless the thread is alone on its CPU.
+        if arch == Arch::Arm64 && self.machines[0].kernel.cpu(cpu).nr_running == 1 {
+            return self.resume(m, vcpu);
+        }
+        self.pause(HOST, cpu);
+        self.burden(HOST, cpu, costs::EXIT_WORK);
+        self.enter(HOST, cpu);
+        if arch == Arch::Arm64 {
+            self.machines[0].kernel.probe_wfx();
+        }
+        let yielded = self.on_spin(m, vcpu, cpu);
+        self.leave(HOST, cpu);
+        if yielded {
+            self.schedule(HOST, cpu);
+        } else {
+            self.preempt_point(HOST, cpu);
+        }
+    }
+
+    /// `kvm_vcpu_on_spin()`: whether a yield was followed.
+    fn on_spin(&mut self, m: MachineId, me: u32, cpu: u32) -> bool {
+        let vm = m.0 as usize - 1;
+        let count = self.vms[vm].vcpus.len() as u32;
+        let spinning = self.vms[vm].vcpus[me as usize].fields.in_spin_loop;
+        // SAFETY: the field lives as long as the host's object.
+        unsafe { *spinning = true };
+        let start = self.vms[vm].last_boosted + 1;
+        let (mut tries, mut yielded) = (3, false);
+        for index in (0..count).map(|i| (start + i) % count).filter(|index| *index != me) {
+            self.machines[0].kernel.spent += costs::SPIN_LOOK;
+            let v = &mut self.vms[vm].vcpus[index as usize];
+            // SAFETY: the fields live as long as the host's object.
+            let (kernel, pending, spins) = unsafe {
+                let f = &v.fields;
+                (*f.pstate & 0xf != 0, *f.requests & REQUEST_INTERRUPT != 0, *f.in_spin_loop)
+            };
+            if !v.ready || (v.preempted && !pending && !kernel) {
+                continue;
+            }
+            let eligible = !spins || v.dy_eligible;
+            if spins {
+                v.dy_eligible = !v.dy_eligible;
+            }
+            if !eligible {
+                continue;
+            }
+            let task = v.task;
+            match self.machines[0].kernel.yield_to(cpu, task) {
+                Some(true) => {
+                    self.vms[vm].last_boosted = index;
+                    self.vms[vm].yields += 1;
+                    yielded = true;
+                    break;
+                }
+                Some(false) => {}
+                None => {
+                    tries -= 1;
+                    if tries == 0 {
+                        break;
+                    }
+                }
+            }
+        }
+        // SAFETY: as above.
+        unsafe { *spinning = false };
+        self.vms[vm].vcpus[me as usize].dy_eligible = false;
+        yielded
+    }
+}
