@@ -73,18 +73,16 @@ fn parse(text: &str) -> Vec<(String, f64)> {
     text.lines().filter_map(figure).collect()
 }
 
-/// Geometric mean of measured over real.
+/// Geometric mean of measured over real. A machine without KVM has no hypercalls, so one figure may be missing.
 fn slowness(costs: &[(String, f64)]) -> Result<f64> {
-    let mut logs = Vec::new();
-    for (metric, real) in HARDWARE {
-        let measured = costs.iter().find(|(name, _)| name == metric.name).map(|(_, value)| *value);
-        let measured = measured.filter(|value| *value > 0.0).ok_or_else(|| {
-            LabError::Invalid(format!(
-                "the machine did not tell what a {} costs: name the dilation's factor",
-                metric.name
-            ))
-        })?;
-        logs.push((measured / real).ln());
+    let log = |(metric, real): &(&catalog::Metric, f64)| {
+        let (_, measured) = costs.iter().find(|(name, _)| name == metric.name)?;
+        (*measured > 0.0).then(|| (measured / real).ln())
+    };
+    let logs: Vec<f64> = HARDWARE.iter().filter_map(log).collect();
+    if logs.len() + 1 < HARDWARE.len() {
+        let message = "the machine does not tell what its operations cost: name the dilation's factor";
+        return Err(LabError::Invalid(message.into()));
     }
     Ok((logs.iter().sum::<f64>() / logs.len() as f64).exp())
 }
@@ -109,7 +107,8 @@ mod tests {
             .collect();
         let costs = parse(&format!("{{\"event\":\"start\"}}\n{lines}"));
         assert!((slowness(&costs).unwrap() - 20.0).abs() < 1e-9);
-        assert!(slowness(&costs[1..]).is_err());
+        assert!((slowness(&costs[..2]).unwrap() - 20.0).abs() < 1e-9);
+        assert!(slowness(&costs[1..2]).is_err());
     }
 
     #[test]
