@@ -1,11 +1,10 @@
-//! The built-in experiments, and reading those of a user.
+//! The files of experiments: the built-in ones, and those of a user.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use entrain_config::ConfigError;
+use entrain_config::Source;
 
-use super::extends::{self, File};
-use super::{Experiment, ExperimentError, common, tree, validate};
+use super::ExperimentError;
 
 /// The built-in files, by name.
 const BUILT_IN: &[(&str, &str)] = &[
@@ -46,32 +45,24 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("yield", include_str!("../../experiments/yield.toml")),
 ];
 
-/// One line of `entrain lab list`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// The name to run it by.
-    pub name: &'static str,
-    /// What it is about.
-    pub title: String,
+/// An experiment's text.
+#[derive(Debug)]
+pub(super) struct File {
+    /// Its name for messages: that which the user knows.
+    pub(super) name: String,
+    /// All of it.
+    pub(super) text: String,
 }
 
-/// All built-in experiments.
-pub fn list() -> Result<Vec<Entry>, ExperimentError> {
-    BUILT_IN.iter().map(|(name, _)| Ok(Entry { name, title: load(name)?.title })).collect()
-}
-
-/// A built-in experiment by its name, or one from a file by its path.
-pub fn load(name: &str) -> Result<Experiment, ExperimentError> {
-    match file(name, None)? {
-        Some(file) => read(file),
-        None => Err(ExperimentError::Unknown { name: name.to_owned(), known: names() }),
+impl File {
+    pub(super) fn source(&self) -> Source<'_> {
+        Source { file: &self.name, text: &self.text }
     }
-}
 
-/// An experiment from its text; `file` is only for messages, and for what it extends.
-pub fn parse(file: &str, text: &str) -> Result<Experiment, ExperimentError> {
-    let name = if file.contains(['/', '.']) { file.to_owned() } else { built_in(file) };
-    read(File { name, text: text.to_owned() })
+    /// What tells it from other files, whatever way leads to it.
+    pub(super) fn identity(&self) -> PathBuf {
+        std::fs::canonicalize(&self.name).unwrap_or_else(|_| self.name.clone().into())
+    }
 }
 
 /// The file of a built-in experiment, or one by its path, which may be relative to a folder.
@@ -87,30 +78,17 @@ pub(super) fn file(name: &str, folder: Option<&Path>) -> Result<Option<File>, Ex
     Ok(Some(File { name: path.display().to_string(), text }))
 }
 
+/// Names of the built-in experiments.
+pub(super) fn built_ins() -> impl Iterator<Item = &'static str> {
+    BUILT_IN.iter().map(|(name, _)| *name)
+}
+
 /// The built-in experiments, for a message.
 pub(super) fn names() -> String {
-    BUILT_IN.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", ")
+    built_ins().collect::<Vec<_>>().join(", ")
 }
 
-fn built_in(name: &str) -> String {
+/// The name that messages give to a built-in file.
+pub(super) fn built_in(name: &str) -> String {
     format!("experiments/{name}.toml")
-}
-
-fn read(file: File) -> Result<Experiment, ExperimentError> {
-    let files = extends::chain(file)?;
-    // What is extended is an experiment itself: what is wrong with it is told as its own, by its own line.
-    for bases in (1..files.len()).rev() {
-        resolve(&files[bases..])?;
-    }
-    Ok(resolve(&files)?)
-}
-
-/// The first of the files with what it inherits from the others.
-fn resolve(files: &[File]) -> Result<Experiment, ConfigError> {
-    let source = files[0].source();
-    let mut table = extends::merged(files)?;
-    common::expand(&mut table, &source)?;
-    let experiment: Experiment = tree::typed(&source, table, 0..source.text.len())?;
-    validate::validate(&experiment, &source)?;
-    Ok(experiment)
 }

@@ -4,35 +4,16 @@
 //! inherited one of its name, and comes after the inherited ones where there is none. Everything else replaces what was
 //! inherited.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use toml::Spanned;
 use toml::de::{DeArray, DeValue};
 
 use entrain_config::{ConfigError, Source};
 
+use super::catalogue::{self, File};
 use super::tree::{self, Table, Value};
-use super::{ExperimentError, catalogue};
-
-/// An experiment's text.
-#[derive(Debug)]
-pub(super) struct File {
-    /// Its name for messages: that which the user knows.
-    pub(super) name: String,
-    /// All of it.
-    pub(super) text: String,
-}
-
-impl File {
-    pub(super) fn source(&self) -> Source<'_> {
-        Source { file: &self.name, text: &self.text }
-    }
-
-    /// What tells it from other files, whatever way leads to it.
-    fn identity(&self) -> PathBuf {
-        std::fs::canonicalize(&self.name).unwrap_or_else(|_| self.name.clone().into())
-    }
-}
+use super::ExperimentError;
 
 /// A file, the one that it extends, and so on.
 pub(super) fn chain(file: File) -> Result<Vec<File>, ExperimentError> {

@@ -7,6 +7,7 @@ mod catalogue;
 mod common;
 mod error;
 mod extends;
+mod read;
 #[cfg(test)]
 mod resolve_tests;
 #[cfg(test)]
@@ -14,7 +15,7 @@ mod tests;
 mod tree;
 mod validate;
 
-pub use catalogue::{Entry, list, load, parse};
+pub use read::{Entry, list, load, parse};
 pub use error::ExperimentError;
 
 use std::time::Duration;
