@@ -11,9 +11,9 @@ use toml::de::{DeArray, DeValue};
 
 use entrain_config::{ConfigError, Source};
 
+use super::ExperimentError;
 use super::catalogue::{self, File};
 use super::tree::{self, Table, Value};
-use super::ExperimentError;
 
 /// A file, the one that it extends, and so on.
 pub(super) fn chain(file: File) -> Result<Vec<File>, ExperimentError> {

@@ -15,8 +15,8 @@ mod tests;
 mod tree;
 mod validate;
 
-pub use read::{Entry, list, load, parse};
 pub use error::ExperimentError;
+pub use read::{Entry, list, load, parse};
 
 use std::time::Duration;
 
