@@ -9,7 +9,7 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeArray, DeValue};
 
-use entrain_config::{ConfigError, Source};
+use entrain_config::ConfigError;
 
 use super::ExperimentError;
 use super::catalogue::{self, File};
