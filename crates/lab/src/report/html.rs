@@ -1,6 +1,8 @@
-//! The report as one HTML page: no script, no network, for screen, phone and paper.
+//! The report as one HTML page.
 
 use std::fmt::Write as _;
+
+use entrain_html::{Page, escape};
 
 use super::plot::{self, Axis, Dot};
 use super::short;
@@ -9,28 +11,22 @@ use super::{Report, Row};
 use crate::experiment::STOCK;
 use crate::metric::Better;
 
-/// The page's style; colours in one place for light and dark.
+/// What the page's style has beside the common one; colours in one place for light and dark.
 const STYLE: &str = include_str!("page.css");
 
 /// The whole page. What the loads measured is plotted, what probes counted is listed.
 pub fn render(report: &Report) -> String {
-    let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <meta name=\"color-scheme\" content=\"light dark\"><title>{}: {}</title><style>{STYLE}</style></head><body><main>",
-        escape(&report.experiment),
-        escape(&report.title)
-    );
-    page.push_str(&head(report));
-    page.push_str(&in_short(report));
-    page.push_str(&shares(report));
-    page.push_str(&ratios(report));
-    page.push_str(&strips(report));
-    page.push_str(&counted(report));
-    page.push_str(&checks(report));
-    page.push_str(&boots(report));
-    page.push_str(&every_sample(report));
-    page + "</main></body></html>\n"
+    Page::new(&format!("{}: {}", report.experiment, report.title), STYLE)
+        .section(&head(report))
+        .section(&in_short(report))
+        .section(&shares(report))
+        .section(&ratios(report))
+        .section(&strips(report))
+        .section(&counted(report))
+        .section(&checks(report))
+        .section(&boots(report))
+        .section(&every_sample(report))
+        .finish()
 }
 
 fn head(report: &Report) -> String {
@@ -290,10 +286,9 @@ fn boots(report: &Report) -> String {
     if report.boots.losses.is_empty() {
         return String::new();
     }
-    let mut html = "<section><h2>Lost boots</h2><p>".to_owned();
     let arms = report.boots.by_arm.iter().map(|(arm, v)| format!("{arm}: {} lost in {} visits", v.lost, v.visits));
-    html.push_str(&escape(&arms.collect::<Vec<_>>().join("; ")));
-    html.push_str("</p>");
+    let arms = arms.collect::<Vec<_>>().join("; ");
+    let mut html = format!("<section><h2>Lost boots</h2><p>{}</p>", escape(&arms));
     for loss in &report.boots.losses {
         let _ = write!(
             html,
@@ -354,18 +349,4 @@ fn number_of(report: &Report, arm: &str) -> usize {
 
 fn base(label: &str) -> &str {
     label.split('@').next().unwrap_or(label)
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nothing_a_machine_says_becomes_markup() {
-        assert_eq!(escape("<script>\"&\""), "&lt;script&gt;&quot;&amp;&quot;");
-    }
 }
