@@ -31,6 +31,9 @@ const EXIT_HLT: u32 = 5;
 const EXIT_MMIO: u32 = 6;
 const EXIT_INTR: u32 = 10;
 
+/// Where the tiny guests' memory, a page, begins: a multiple of any page size, within the reach of x86's real mode.
+pub(crate) const MEMORY_AT: u64 = if cfg!(target_arch = "aarch64") { 0x1_0000 } else { 0x1000 };
+
 /// Why a guest handed over to this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {

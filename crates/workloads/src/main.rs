@@ -10,6 +10,7 @@ mod inference;
 mod isolated;
 mod kvm;
 mod lock;
+mod membarrier;
 mod memcheck;
 mod output;
 mod pages;

@@ -6,6 +6,7 @@
 //! On aarch64 hardware broadcasts the invalidation and no CPU has to run; `--by membarrier` interrupts all CPUs of
 //! the process on both architectures.
 
+use crate::membarrier;
 use crate::pages::Pages;
 use crate::session::{Common, Session};
 use crate::sync::{Counter, Phase};
@@ -33,16 +34,13 @@ enum By {
     Membarrier,
 }
 
-const MEMBARRIER_PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
-const MEMBARRIER_REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
-
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let session = Session::new(&args.common)?;
     // The first belongs to the dropping thread, the second is only read.
     let pages = Pages::new(2)?;
     pages.touch_all();
     if args.by == By::Membarrier {
-        membarrier(MEMBARRIER_REGISTER_PRIVATE_EXPEDITED)?;
+        membarrier::register()?;
     }
     if session.threads() < 2 {
         session.out.note("with one thread no other CPU has to answer")?;
@@ -71,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             while phase.running() {
                 let result = match args.by {
                     By::Madvise => drop_page(pages, 0),
-                    By::Membarrier => membarrier(MEMBARRIER_PRIVATE_EXPEDITED),
+                    By::Membarrier => membarrier::interrupt(),
                 };
                 if let Err(error) = result {
                     *failed.lock().expect("no thread panics with it") = Some(error);
@@ -88,14 +86,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     session.out.metric(&catalog::OPS, (measured.after - measured.before) as f64 / measured.seconds)?;
     session.out.end(measured.reason, measured.seconds)?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn membarrier(command: libc::c_int) -> io::Result<()> {
-    // SAFETY: membarrier takes plain numbers and touches no memory of ours.
-    match unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) } {
-        0 => Ok(()),
-        _ => Err(io::Error::other(format!("membarrier failed: {}", io::Error::last_os_error()))),
-    }
 }
 
 /// Gives the page back that this thread alone uses, and brings it back, so that there is something to invalidate.

@@ -7,7 +7,7 @@
 //! `--rate` is that of all vCPUs together, so that more VMs don't mean more switches.
 
 use crate::clock::now_ns;
-use crate::kvm::{Kvm, Vcpu, Vm};
+use crate::kvm::{Kvm, MEMORY_AT, Vcpu, Vm};
 use crate::output::{latencies, quantile_us};
 use crate::pages::Pages;
 use crate::session::{Common, Session};
@@ -36,8 +36,6 @@ pub(crate) struct Args {
     rate: f64,
 }
 
-/// Where the guests' memory, a page, begins: a multiple of any page size, within the reach of x86's real mode.
-const BASE: u64 = if cfg!(target_arch = "aarch64") { 0x1_0000 } else { 0x1000 };
 /// wfi; b .-4
 #[cfg(target_arch = "aarch64")]
 const HALT_FOR_EVER: &[u8] = &[0x7f, 0x20, 0x03, 0xd5, 0xff, 0xff, 0xff, 0x17];
@@ -128,8 +126,8 @@ fn memory() -> io::Result<Pages> {
 
 /// One virtual machine and its vCPUs. Whoever looks for VMs finds them by both files.
 fn vm(kvm: &Kvm, vcpus: u32, memory: &Pages) -> Result<(Vm, Vec<Vcpu>)> {
-    let vm = kvm.create_vm(BASE, memory).context("cannot create a VM")?;
-    let vcpus: io::Result<_> = (0..vcpus).map(|id| vm.create_vcpu(id, BASE)).collect();
+    let vm = kvm.create_vm(MEMORY_AT, memory).context("cannot create a VM")?;
+    let vcpus: io::Result<_> = (0..vcpus).map(|id| vm.create_vcpu(id, MEMORY_AT)).collect();
     Ok((vm, vcpus.context("cannot create a vCPU")?))
 }
 

@@ -1,14 +1,12 @@
 //! The cost of a VM's exit into KVM and back, by a hypercall that KVM itself refuses: kvm-unit-tests' "vmcall" and "hvc".
 
 use super::Slice;
-use crate::kvm::{Exit, Kvm};
+use crate::kvm::{Exit, Kvm, MEMORY_AT};
 use crate::pages::Pages;
 use crate::session::Session;
 use anyhow::{Context, Result};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Where the guest's memory, a page, begins: a multiple of any page size, within the reach of x86's real mode.
-const BASE: u64 = if cfg!(target_arch = "aarch64") { 0x1_0000 } else { 0x1000 };
 /// Hypercalls between two returns to this program; the return is then a five-hundredth of what is measured.
 const CALLS: u32 = 0x1000;
 
@@ -44,8 +42,8 @@ pub(super) fn hypercall(_session: &Session, slice: Slice) -> Result<Option<f64>>
         bytes[..word.len()].copy_from_slice(word);
         memory.word(0, number).store(u64::from_le_bytes(bytes), Relaxed);
     }
-    let vm = kvm.create_vm(BASE, &memory).context("cannot create a VM")?;
-    let mut vcpu = vm.create_vcpu(0, BASE).context("cannot create a vCPU")?;
+    let vm = kvm.create_vm(MEMORY_AT, &memory).context("cannot create a VM")?;
+    let mut vcpu = vm.create_vcpu(0, MEMORY_AT).context("cannot create a vCPU")?;
     let mut other = None;
     let per_call = slice.per_operation(CALLS, |_| {
         loop {

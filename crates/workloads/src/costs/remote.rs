@@ -3,23 +3,21 @@
 use super::Slice;
 use crate::clock::now_ns;
 use crate::cpu;
+use crate::membarrier;
 use crate::session::Session;
 use crate::sync::{futex_wait, futex_wake};
-use anyhow::{Context, Result, ensure};
-use std::io;
+use anyhow::{Context, Result};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 const INTERRUPTS: u32 = 20;
 /// Longer than an idle CPU needs to halt.
 const REST_NS: u64 = 100_000;
-const MEMBARRIER_PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
-const MEMBARRIER_REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
 
 /// An interrupt to a CPU that computes in user mode, and its answer, ns (membarrier).
 pub(super) fn running(session: &Session, slice: Slice) -> Result<Option<f64>> {
     let Some((own, other)) = pair(session) else { return Ok(None) };
-    membarrier(MEMBARRIER_REGISTER_PRIVATE_EXPEDITED)?;
+    membarrier::register()?;
     let (stop, up) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -34,9 +32,7 @@ pub(super) fn running(session: &Session, slice: Slice) -> Result<Option<f64>> {
             while !up.load(Acquire) {
                 std::hint::spin_loop();
             }
-            slice.per_operation(INTERRUPTS, |count| {
-                (0..count).try_for_each(|_| membarrier(MEMBARRIER_PRIVATE_EXPEDITED))
-            })
+            slice.per_operation(INTERRUPTS, |count| (0..count).try_for_each(|_| Ok(membarrier::interrupt()?)))
         });
         let result = measured.join().expect("measuring does not panic");
         stop.store(true, Relaxed);
@@ -97,11 +93,4 @@ pub(super) fn halted(session: &Session, slice: Slice) -> Result<Option<f64>> {
 fn pair(session: &Session) -> Option<(usize, usize)> {
     let (first, second) = (session.cpu(0), session.cpu(1));
     (first != second).then_some((first, second))
-}
-
-fn membarrier(command: libc::c_int) -> Result<()> {
-    // SAFETY: takes numbers only.
-    let result = unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
-    ensure!(result == 0, "membarrier: {}", io::Error::last_os_error());
-    Ok(())
 }

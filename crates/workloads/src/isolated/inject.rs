@@ -2,6 +2,7 @@
 
 use super::{become_fifo, check, name_thread};
 use crate::cpu;
+use crate::membarrier;
 use crate::output::Output;
 use anyhow::{Context, Result};
 use entrain_system::Root;
@@ -54,8 +55,6 @@ static INJECTED: Metric =
 
 /// Time between two of them: the CPU is back at its own task by then.
 const PAUSE: Duration = Duration::from_millis(10);
-const PRIVATE_EXPEDITED: i32 = 1 << 3;
-const REGISTER_PRIVATE_EXPEDITED: i32 = 1 << 4;
 
 pub(super) fn run(args: &Args) -> Result<()> {
     cpu::pin(args.from)?;
@@ -92,9 +91,9 @@ fn inject(args: &Args, victim: &AtomicI32) -> Result<u32> {
             Ok(2 * each(args, || Ok(fs::write("/proc/sys/vm/stat_refresh", "1")?))?)
         }
         Kind::Call => {
-            membarrier(REGISTER_PRIVATE_EXPEDITED)?;
+            membarrier::register()?;
             name_thread("inject-call")?;
-            each(args, || membarrier(PRIVATE_EXPEDITED))
+            each(args, || Ok(membarrier::interrupt()?))
         }
         Kind::Resched => wake(args, "inject-resched", Some(10)),
         Kind::Task => wake(args, "inject-task", None),
@@ -123,11 +122,6 @@ fn each(args: &Args, act: impl Fn() -> Result<()>) -> Result<u32> {
         std::thread::sleep(PAUSE);
     }
     Ok(args.times)
-}
-
-fn membarrier(command: i32) -> Result<()> {
-    // SAFETY: membarrier touches no memory of this process.
-    check(unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }, "membarrier").map(drop)
 }
 
 /// Wakes a task on the CPU and waits until it has run.
