@@ -96,17 +96,17 @@ pub fn why(path: &Path, error: &io::Error) -> String {
 }
 
 /// Keeps a text that could not be written where it should go: in the cache, else in the folder for temporary files.
-/// `None` if neither takes it.
-pub fn keep(text: &[u8], name: &str) -> Option<PathBuf> {
+/// `None` if neither takes it. The file's name ends in `extension`.
+pub fn keep(text: &[u8], name: &str, extension: &str) -> Option<PathBuf> {
     let cache = Cache::open().ok().map(|cache| cache.root().join(KEPT));
-    keep_in(cache.into_iter().chain([std::env::temp_dir()]), text, name)
+    keep_in(cache.into_iter().chain([std::env::temp_dir()]), text, name, extension)
 }
 
-fn keep_in(folders: impl IntoIterator<Item = PathBuf>, text: &[u8], name: &str) -> Option<PathBuf> {
+fn keep_in(folders: impl IntoIterator<Item = PathBuf>, text: &[u8], name: &str, extension: &str) -> Option<PathBuf> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     folders.into_iter().find_map(|folder| {
         fs::create_dir_all(&folder).ok()?;
-        let path = folder.join(format!("{name}-{now}-{}.json", std::process::id()));
+        let path = folder.join(format!("{name}-{now}-{}.{extension}", std::process::id()));
         let output = Output { name: path.clone(), path: path.clone() };
         output.write(text).ok().map(|()| path)
     })
@@ -166,8 +166,8 @@ mod tests {
         assert!(why(full.name(), &error).contains("disk is full"));
         let dir = tempfile::tempdir().unwrap();
         // The first place does not take it either.
-        let kept = keep_in([PathBuf::from("/dev/null/kept"), dir.path().to_owned()], b"text", "smoke").unwrap();
+        let kept = keep_in([PathBuf::from("/dev/null/kept"), dir.path().to_owned()], b"text", "smoke", "json").unwrap();
         assert_eq!(fs::read(kept).unwrap(), b"text");
-        assert!(keep_in([PathBuf::from("/dev/null/kept")], b"text", "smoke").is_none());
+        assert!(keep_in([PathBuf::from("/dev/null/kept")], b"text", "smoke", "json").is_none());
     }
 }

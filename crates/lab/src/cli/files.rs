@@ -46,7 +46,7 @@ impl Files {
             return;
         }
         let file = self.json.as_ref().filter(|file| file.replaced()).map(|file| file.name().to_owned());
-        let kept = file.or_else(|| output::keep(file::json(report).as_bytes(), &report.experiment));
+        let kept = file.or_else(|| output::keep(file::json(report).as_bytes(), &report.experiment, "json"));
         if let Some(kept) = kept {
             let text = format!("{} has what was measured: '--continue' with it makes the rest\n", kept.display());
             output::tell(io::stderr(), &text);
@@ -71,7 +71,7 @@ impl Files {
         let what = failed.join("; ");
         let safe = written.or_else(|| self.source.clone());
         let json = file::json(report);
-        let kept = safe.or_else(|| output::keep(json.as_bytes(), &report.experiment));
+        let kept = safe.or_else(|| output::keep(json.as_bytes(), &report.experiment, "json"));
         let Some(kept) = kept else {
             output::tell(io::stdout(), &json);
             let temp = std::env::temp_dir();

@@ -291,6 +291,8 @@ pub struct Step {
     pub ready_line: Option<Spanned<String>>,
     /// A background command is ready once this command, run beside it, ends with status 0.
     pub ready_run: Option<Spanned<Vec<String>>>,
+    /// A command that must still succeed after every sample: a daemon may live on without doing what the arm is about.
+    pub holds_run: Option<Spanned<Vec<String>>>,
     /// Seconds within which it must end, or be ready, and end when it is told to.
     #[serde(default = "timeout")]
     pub within: f64,

@@ -181,14 +181,14 @@ impl Validate<'_> {
 
     fn step(&self, step: &Step) -> Checked {
         self.argv(&step.run)?;
-        for argv in [&step.undo, &step.ready_run].into_iter().flatten() {
+        for argv in [&step.undo, &step.ready_run, &step.holds_run].into_iter().flatten() {
             self.argv(argv)?;
         }
         if !(step.within > 0.0 && step.within <= 600.0) {
             return self.wrong(step.run.span(), "within must be above 0 and at most 600");
         }
-        if !step.background && (step.ready_line.is_some() || step.ready_run.is_some()) {
-            return self.wrong(step.run.span(), "ready_line and ready_run are for background = true");
+        if !step.background && (step.ready_line.is_some() || step.ready_run.is_some() || step.holds_run.is_some()) {
+            return self.wrong(step.run.span(), "ready_line, ready_run and holds_run are for background = true");
         }
         match &step.undo {
             Some(undo) if step.background => {

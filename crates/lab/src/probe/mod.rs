@@ -8,11 +8,13 @@
 //! | `yields_directed`, `yields_taken` | 1/s | KVM's directed yields, attempted and successful (x86) |
 //! | `vcpu_wait` | ratio | of the time that vCPU threads wanted to run, the share that they waited for a CPU |
 //! | `vcpu_runs` | 1/s | times that a vCPU thread was put on a CPU |
+//! | `host_system` | ratio | of the CPUs' time, what the host's kernel took for itself, guests' time not in it |
 //! | `scx_enabled` | 1 | a BPF scheduler was loaded at the end (1) or not (0) |
 //! | `guest_steal` | ratio | guest: of the time that its CPUs were not idle, the share that was stolen |
+//! | `guest_system` | ratio | guest: of the time that its CPUs ran, the share in its kernel |
 //! | `guest_context_switches`, `guest_ipi_…` | 1/s | guest: as on the host |
 
-use entrain_workloads::probe::{Counters, Snapshot, Vm};
+use entrain_workloads::probe::{Counters, CpuTimes, Snapshot, Vm};
 
 use crate::metric::Better;
 use crate::reading::Reading;
@@ -87,6 +89,14 @@ pub fn host(before: &Snapshot, after: &Snapshot) -> Result<Vec<Reading>, ProbeEr
         }
     }
     readings.extend(vcpus(&pairs, seconds));
+    let (then, now) = (&before.cpu, &after.cpu);
+    let system = now.system_ns.saturating_sub(then.system_ns) as f64;
+    // `user_ns` has the guests' time in it.
+    let all = |cpu: &CpuTimes| cpu.user_ns + cpu.system_ns + cpu.idle_ns + cpu.steal_ns;
+    let passed = all(now).saturating_sub(all(then)) as f64;
+    if passed > 0.0 {
+        readings.push(Reading::new("host_system", "ratio", Better::Lower, system / passed));
+    }
     if let Some(scx) = &after.sched_ext {
         let value = f64::from(u8::from(scx.state == "enabled"));
         readings.push(Reading::new("scx_enabled", "1", Better::Higher, value));
@@ -103,6 +113,10 @@ pub fn guest(before: &Snapshot, after: &Snapshot) -> Result<Vec<Reading>, ProbeE
     let ran = (now.user_ns + now.system_ns).saturating_sub(then.user_ns + then.system_ns) as f64;
     if stolen + ran > 0.0 {
         readings.push(Reading::new("guest_steal", "ratio", Better::Lower, stolen / (stolen + ran)));
+    }
+    if ran > 0.0 {
+        let system = now.system_ns.saturating_sub(then.system_ns) as f64;
+        readings.push(Reading::new("guest_system", "ratio", Better::Lower, system / ran));
     }
     Ok(readings)
 }

@@ -66,6 +66,14 @@ fn steal_is_a_share_of_the_time_that_was_wanted() {
     let cpu = CpuTimes { user_ns: 30, system_ns: 30, idle_ns: 1000, steal_ns: 40, guest_ns: 0 };
     let after = Snapshot { cpu, ..snapshot(2, 0, Vec::new()) };
     assert_eq!(value(&guest(&before, &after).unwrap(), "guest_steal"), Some(0.4));
+    assert_eq!(value(&guest(&before, &after).unwrap(), "guest_system"), Some(0.5));
+}
+
+#[test]
+fn a_hosts_own_time_is_told_apart_from_its_guests() {
+    let cpu = CpuTimes { user_ns: 700, system_ns: 100, idle_ns: 200, steal_ns: 0, guest_ns: 600 };
+    let after = Snapshot { cpu, ..snapshot(2, 0, Vec::new()) };
+    assert_eq!(value(&host(&snapshot(1, 0, Vec::new()), &after).unwrap(), "host_system"), Some(0.1));
 }
 
 #[test]

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use entrain_html::{Page, escape};
 
 use super::plot::{self, Axis, Dot};
-use super::short;
 use super::words::{self, Verdict};
 use super::{Report, Row};
+use super::{markdown, short};
 use crate::experiment::STOCK;
 use crate::metric::Better;
 
@@ -55,6 +55,7 @@ fn head(report: &Report) -> String {
             "host machine",
             format!("{} ({}), {} pCPUs, {} MiB", machine.arch, machine.accel, machine.pcpus, machine.memory_mib),
         ),
+        ("time", markdown::pace(report)),
         ("kernel", format!("Linux {}{}", machine.kernel, if machine.rt { ", PREEMPT_RT" } else { "" })),
         ("guests", guests.join(", ")),
         ("boots", format!("{} that went through, {} lost", report.boots.ok, report.boots.lost)),

@@ -116,6 +116,9 @@ fn losses(report: &Report) -> String {
         for line in loss.console.iter().rev().take(3).rev() {
             let _ = writeln!(text, "        | {line}");
         }
+        if let Some(file) = &loss.evidence {
+            let _ = writeln!(text, "        | what the machine said of itself: {}", file.display());
+        }
     }
     if report.boots.by_arm.values().any(|visits| visits.lost > 0) {
         let arms = report.boots.by_arm.iter().map(|(arm, v)| format!("{arm} {} of {}", v.lost, v.visits));

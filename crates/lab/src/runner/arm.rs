@@ -130,7 +130,7 @@ impl<'a> Standing<'a> {
         }
     }
 
-    /// An error if a background command has ended: what is then measured is no longer this arm.
+    /// An error if a background command has ended, or does not do what it is for: what is then measured is no longer this arm.
     pub(super) fn check(&self) -> Result<(), Stop> {
         for done in &self.done {
             if let Done::Background { step, spot, files, .. } = done
@@ -138,6 +138,17 @@ impl<'a> Standing<'a> {
             {
                 let said = self.said(spot, files)?;
                 return Err(Stop::Failed(format!("{} ended by itself in {}: {said}", words(step), spot.target)));
+            }
+            if let Done::Background { step, spot, .. } = done
+                && let Some(argv) = &step.holds_run
+                && !self
+                    .rig
+                    .run(spot.target, Command::new(spot.values.expand(argv.as_ref())).within(within(step)))?
+                    .ok()
+            {
+                let (words, place) = (words(step), spot.target);
+                let argv = argv.as_ref().join(" ");
+                return Err(Stop::Failed(format!("{words} no longer does in {place} what it is for: '{argv}' failed")));
             }
         }
         Ok(())

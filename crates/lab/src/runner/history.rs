@@ -24,6 +24,9 @@ pub struct History {
     pub rounds: u32,
     /// Length of each load's window in seconds.
     pub windows: BTreeMap<String, f64>,
+    /// Samples that a load takes in each round; empty in what older programs wrote.
+    #[serde(default)]
+    pub samples: BTreeMap<String, u32>,
     /// The [`MachineSpec`] with its guests, as JSON: only compared and kept.
     pub machine: Value,
     /// How far the boots came.
@@ -53,7 +56,8 @@ impl History {
         Self {
             arms: arms(experiment, choice).into_iter().map(|arm| arm.name.as_ref().clone()).collect(),
             rounds: sizes.rounds,
-            windows: loads.map(|load| (load.name.as_ref().clone(), sizes.seconds(load))).collect(),
+            windows: loads.clone().map(|load| (load.name.as_ref().clone(), sizes.seconds(load))).collect(),
+            samples: loads.map(|load| (load.name.as_ref().clone(), load.samples)).collect(),
             machine: sameness::machine(spec),
             ..Self::default()
         }
@@ -92,6 +96,9 @@ pub fn earlier(
     let windows = |windows: &BTreeMap<String, f64>| {
         windows.iter().map(|(load, seconds)| format!("{load} {seconds} s")).collect::<Vec<_>>().join(", ")
     };
+    let samples = |samples: &BTreeMap<String, u32>| {
+        samples.iter().map(|(load, n)| format!("{load} {n}")).collect::<Vec<_>>().join(", ")
+    };
     let same = sameness::difference::<str>;
     let mut differs: Vec<String> = [
         same("experiment", &report.experiment, experiment.name.as_ref()),
@@ -104,6 +111,8 @@ pub fn earlier(
         same("arms", &old.arms.join(", "), &now.arms.join(", ")),
         sameness::difference("rounds", &old.rounds, &now.rounds),
         same("windows", &windows(&old.windows), &windows(&now.windows)),
+        sameness::difference("samples", &samples(&old.samples), &samples(&now.samples))
+            .filter(|_| !old.samples.is_empty()),
     ]
     .into_iter()
     .flatten()

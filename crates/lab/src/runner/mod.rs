@@ -1,6 +1,7 @@
 //! Runs an experiment: boots, visits the arms in turn, takes samples, lives with lost boots, and stops when told to.
 
 mod arm;
+mod evidence;
 mod failure;
 mod history;
 mod output;
@@ -11,6 +12,7 @@ mod sample;
 #[cfg(test)]
 mod tests;
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use entrain_lab_machine::image::peers;
@@ -174,6 +176,8 @@ struct Run<'a> {
 struct At {
     arm: Option<String>,
     load: Option<String>,
+    /// Where what the machine said of itself is kept.
+    evidence: Option<PathBuf>,
 }
 
 impl<'a> Run<'a> {
@@ -246,7 +250,7 @@ impl<'a> Run<'a> {
             };
             // Emulated SVM is known to fall into endless VM entries now and then (docs/lab.md); emulated EL2 is not.
             let livelocks = self.choice.arch == Arch::X86_64 && self.gathered.emulated == Some(true);
-            let loss = Loss::new(self.boots, at.arm, at.load, &error, livelocks);
+            let loss = Loss { evidence: at.evidence, ..Loss::new(self.boots, at.arm, at.load, &error, livelocks) };
             self.bar.say(&format!("boot {} lost: {}", self.boots, loss.headline()));
             self.gathered.losses.push(loss);
             self.tell();
@@ -301,7 +305,10 @@ impl<'a> Run<'a> {
                     visit.configuration.name.as_ref()
                 ));
                 self.awake(rig.as_ref(), visit, &mut awake)?;
-                self.visit(rig.as_ref(), visit, boot, number as u32, at)?;
+                if let Err(stop) = self.visit(rig.as_ref(), visit, boot, number as u32, at) {
+                    at.evidence = self.evidence(rig.as_ref(), visit, &stop, at);
+                    return Err(stop);
+                }
                 // The next arm must not be blamed.
                 rig.settle()?;
             }
@@ -377,6 +384,22 @@ impl<'a> Run<'a> {
             Err(stop @ (Stop::Lost(_) | Stop::Fatal(_))) => Err(stop),
             other => standing.down().and(other),
         }
+    }
+
+    /// Lets the machine say why something did not end, before it is thrown away.
+    fn evidence(&self, rig: &dyn Rig, visit: &Visit, stop: &Stop, at: &At) -> Option<PathBuf> {
+        if !evidence::is_wanted(stop) {
+            return None;
+        }
+        self.bar.set(&format!("boot {}: asking the machines why", self.boots));
+        let guests = self.experiment.members(visit.configuration).into_iter().map(Target::Guest).collect::<Vec<_>>();
+        let what = format!(
+            "{} under {}, boot {}: {stop:?}",
+            at.load.as_deref().unwrap_or("set-up"),
+            visit.arm.name.as_ref(),
+            self.boots
+        );
+        evidence::keep(rig, self.experiment.name.as_ref(), &what, &guests)
     }
 
     /// What the pace stands for is measured once, so that all boots are alike.

@@ -43,13 +43,30 @@ impl Running<'_> {
             let after = snapshot(self.rig, target)?;
             let wrong = |error: probe::ProbeError| Stop::Failed(format!("probe of the {target}: {error}"));
             match target {
-                Target::Host => readings.extend(probe::host(&before, &after).map_err(wrong)?),
+                Target::Host => {
+                    readings.extend(probe::host(&before, &after).map_err(wrong)?);
+                    scheduled_alike(&before, &after)?;
+                }
                 Target::Guest(_) => guests.push(probe::guest(&before, &after).map_err(wrong)?),
             }
         }
         readings.extend(mean(&guests));
         Ok(readings)
     }
+}
+
+/// An error if the host's BPF scheduler came, went or was loaded anew meanwhile: the figure is then of no arm.
+fn scheduled_alike(before: &Snapshot, after: &Snapshot) -> Result<(), Stop> {
+    let seen = |snapshot: &Snapshot| snapshot.sched_ext.as_ref().map(|scx| (scx.state.clone(), scx.loads));
+    if seen(before) == seen(after) {
+        return Ok(());
+    }
+    let words = |snapshot: &Snapshot| match &snapshot.sched_ext {
+        Some(scx) => format!("{}, {} loads", scx.state, scx.loads),
+        None => "none".to_owned(),
+    };
+    let (before, after) = (words(before), words(after));
+    Err(Stop::Failed(format!("the host's BPF scheduler changed while it was measured: {before}; then {after}")))
 }
 
 /// The mean over the guests that have a reading, in the order of the first.
@@ -82,6 +99,19 @@ fn snapshot(rig: &dyn Rig, target: Target) -> Result<Snapshot, Stop> {
 mod tests {
     use super::*;
     use crate::metric::Better;
+    use entrain_workloads::probe::SchedExt;
+
+    #[test]
+    fn a_scheduler_that_came_back_meanwhile_spoils_the_sample() {
+        let with = |state: &str, loads| {
+            let scx = SchedExt { state: state.into(), loads, ..SchedExt::default() };
+            Snapshot { sched_ext: Some(scx), ..Snapshot::default() }
+        };
+        assert!(scheduled_alike(&with("enabled", 1), &with("enabled", 1)).is_ok());
+        assert!(scheduled_alike(&Snapshot::default(), &Snapshot::default()).is_ok());
+        assert!(scheduled_alike(&with("enabled", 1), &with("enabled", 2)).is_err());
+        assert!(scheduled_alike(&with("enabled", 1), &with("disabled", 1)).is_err());
+    }
 
     #[test]
     fn guests_are_averaged() {

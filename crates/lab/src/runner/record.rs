@@ -1,6 +1,7 @@
 //! What a run gathers.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use entrain_lab_machine::LabError;
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,9 @@ pub struct Loss {
     pub detail: String,
     /// The console's last lines.
     pub console: Vec<String>,
+    /// The file with what the machine said of itself, of something that did not end in its time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<PathBuf>,
 }
 
 impl Loss {
@@ -39,7 +43,7 @@ impl Loss {
             LabError::Deadline { .. } => ("deadline".to_owned(), livelocks, error.to_string(), Vec::new()),
             other => ("arm".to_owned(), false, other.to_string(), Vec::new()),
         };
-        Self { boot, arm, load, class, emulator, detail, console }
+        Self { boot, arm, load, class, emulator, detail, console, evidence: None }
     }
 
     /// In one line.

@@ -38,6 +38,8 @@ struct World {
     shares: Vec<f64>,
     clock: CpuClock,
     background_dies: bool,
+    /// A machine that answers no shell any more.
+    dumb: Option<Target>,
 }
 
 struct FakeRig(Rc<RefCell<World>>);
@@ -83,6 +85,9 @@ impl Rig for FakeRig {
                 }
                 background = Some(name);
                 Ok(said(0, ""))
+            }
+            "sh" if w.dumb == Some(target) => {
+                Err(LabError::Deadline { what: line, limit: std::time::Duration::from_secs(1) })
             }
             "sh" => Ok(said(i32::from(w.background.is_empty()), "")),
             "fail" => Ok(Outcome { status: 3, stderr: b"no such thing".to_vec(), ..Outcome::default() }),
@@ -335,6 +340,18 @@ fn a_lost_boot_is_repeated_and_its_samples_stay() {
     assert_eq!(report.boots.by_arm[loss.arm.as_ref().unwrap()].lost, 1);
     assert!(report.samples.iter().any(|s| s.boot == 2), "samples of the lost boot");
     assert_eq!(report.samples.iter().filter(|s| s.boot == 4).count(), 4, "the repetition is whole");
+}
+
+#[test]
+fn each_machine_is_asked_why_something_did_not_end() {
+    let world = World { dumb: Some(Target::Guest(0)), ..World::default() };
+    let rig = FakeRig(Rc::new(RefCell::new(world)));
+    let text = evidence::gather(&rig, "lock under stock", &[Target::Guest(0), Target::Guest(1)]);
+    let parts: Vec<&str> = text.split("########").collect();
+    assert!(parts[0].contains("lock under stock") && parts.len() == 4, "{text}");
+    assert!(parts[2].contains("no answer") && !parts[3].contains("no answer"), "one that hangs holds up no other");
+    let late = Stop::from(LabError::Deadline { what: "lock".into(), limit: std::time::Duration::from_secs(1) });
+    assert!(evidence::is_wanted(&late) && !evidence::is_wanted(&Stop::Cancelled));
 }
 
 #[test]

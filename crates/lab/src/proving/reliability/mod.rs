@@ -140,7 +140,7 @@ impl Work {
         }
         // What could not be written on the way may find room now; if not, it is kept elsewhere.
         self.save(&series).or_else(|what| {
-            let kept = output::keep(series.text().as_bytes(), "reliability");
+            let kept = output::keep(series.text().as_bytes(), "reliability", "json");
             let Some(kept) = kept else {
                 output::tell(io::stdout(), &series.text());
                 bail!("{what}. The sessions are printed above, as JSON");
