@@ -37,6 +37,14 @@ struct entrain_page *sim_page(__u32 cpu, __u64 seed)
 	return page;
 }
 
+/* How far a task is ahead of the guest's virtual time, for a trace. */
+__s64 sim_ahead(struct task_struct *p, __u32 cpu)
+{
+	struct task_ctx *t = task__of(p);
+
+	return t ? (__s64)(t->vtime - vtime_now) : 0;
+}
+
 /* The agent's heartbeat. */
 void sim_agent_beat(void)
 {

@@ -62,6 +62,15 @@ void sim_topology(__u32 cpu, __u32 llc)
 	pcpu->capacity = pcpu->perf = ENTRAIN_CAPACITY_SCALE;
 }
 
+/* How far a task is ahead of the clock that it is measured by on a CPU, for a trace. */
+__s64 sim_ahead(struct task_struct *p, __u32 cpu)
+{
+	struct task_ctx *t = task__ctx(p);
+	struct cpu_ctx *c = cpu__ctx(cpu);
+
+	return t && c ? (__s64)(t->pub.vtime - cpu__clock(c)) : 0;
+}
+
 /* The daemon has found a vCPU and its thread. Returns 0 or a negative error number. */
 __s32 sim_track(__u32 index, struct task_struct *task, void *kvm_vcpu)
 {

@@ -12,4 +12,5 @@ pub mod report;
 pub mod rng;
 pub mod scenario;
 pub mod search;
+pub mod trace;
 pub mod world;

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, Table, presets};
 
+use crate::costs;
+use crate::kernel::counts::{Count, Kind};
 use crate::scenario::{Arm, Measured, Setup};
 use crate::world::{Violation, World};
 
@@ -50,6 +52,8 @@ pub struct Outcome {
     pub broken: BTreeMap<String, u64>,
     /// The first of them.
     pub violations: Vec<Violation>,
+    /// What the schedulers' code did: of the host, of all guests.
+    pub counts: [Vec<(Kind, Count)>; 2],
     /// What was measured.
     pub rows: Vec<Row>,
 }
@@ -79,8 +83,36 @@ impl Outcome {
             longest_idle_us: world.checks.longest_idle as f64 / 1e3,
             broken: world.checks.counts.iter().map(|(rule, count)| ((*rule).to_owned(), *count)).collect(),
             violations: world.checks.found.clone(),
+            counts: counts(world),
             rows: measured.iter().map(|measured| row(world, measured, seconds)).collect(),
         }
+    }
+
+    /// What the schedulers' code did for each event, for the terminal.
+    pub fn counts_table(&self) -> String {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING);
+        table.set_header(["for each", "", "a second", "operations", "helpers", "look-ups", "atomics", "ns"]);
+        for (side, counts) in ["host", "guests"].into_iter().zip(&self.counts) {
+            for (kind, count) in counts.iter().filter(|(_, count)| count.operations > 0 && count.events > 0) {
+                let ns = count.operations * costs::OPERATION + (count.helpers + count.lookups) * costs::HELPER;
+                let of = |sum: u64| format!("{:.1}", count.per_event(sum));
+                table.add_row([
+                    side.to_owned(),
+                    format!("{kind:?}").to_lowercase(),
+                    format!("{:.0}", count.events as f64 / self.seconds),
+                    of(count.operations),
+                    of(count.helpers),
+                    of(count.lookups),
+                    of(count.atomics),
+                    format!("{:.0}", count.per_event(ns)),
+                ]);
+            }
+        }
+        for column in table.column_iter_mut().skip(2) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        table.to_string()
     }
 
     /// A table for the terminal.
@@ -124,6 +156,16 @@ impl Outcome {
         }
         text
     }
+}
+
+fn counts(world: &World) -> [Vec<(Kind, Count)>; 2] {
+    let (host, guests) = world.machines.split_at(1);
+    [host, guests].map(|machines| {
+        Kind::ALL
+            .into_iter()
+            .map(|kind| (kind, machines.iter().map(|machine| machine.kernel.counts.of(kind)).sum()))
+            .collect()
+    })
 }
 
 fn row(world: &World, measured: &Measured, seconds: f64) -> Row {

@@ -30,6 +30,9 @@ impl Arm {
     /// Entrain on both sides.
     pub const BOTH: Self = Self { host: Policy::Entrain, guest: Policy::Entrain, paired: true, tunables: &[] };
 
+    /// The names of the arms.
+    pub const NAMES: [&str; 3] = ["stock", "host", "both"];
+
     /// The arm of a name.
     pub fn named(name: &str) -> Option<Self> {
         match name {
@@ -67,38 +70,44 @@ pub struct Scenario {
     pub name: &'static str,
     /// What it is.
     pub about: &'static str,
-    /// Makes it.
-    pub build: fn(u64, Arm) -> Setup,
+    make: fn(u64, Arm) -> Setup,
+}
+
+impl Scenario {
+    /// Makes its world for a seed.
+    pub fn build(&self, seed: u64, arm: Arm) -> Setup {
+        named_tasks((self.make)(seed, arm))
+    }
 }
 
 /// All scenarios.
 pub const SCENARIOS: &[Scenario] = &[
-    Scenario { name: "hogs", about: "8 pCPUs, 24 tasks of the host that compute, of three weights", build: hogs },
-    Scenario { name: "lock", about: "two 4-vCPU guests on 2 pCPUs, each with 4 tasks at one lock", build: lock },
+    Scenario { name: "hogs", about: "8 pCPUs, 24 tasks of the host that compute, of three weights", make: hogs },
+    Scenario { name: "lock", about: "two 4-vCPU guests on 2 pCPUs, each with 4 tasks at one lock", make: lock },
     Scenario {
         name: "wake",
         about: "two 4-vCPU guests on 2 pCPUs: requests that are handed around, and a hog each",
-        build: wake,
+        make: wake,
     },
     Scenario {
         name: "clock",
         about: "a 2 ms clock on each vCPU of a guest, beside locks, twice, on 2 pCPUs",
-        build: clock,
+        make: clock,
     },
     Scenario {
         name: "shootdown",
         about: "three 4-vCPU guests on 4 pCPUs that broadcast and wait for answers",
-        build: shootdown,
+        make: shootdown,
     },
     Scenario {
         name: "crowd",
         about: "50 guests with 2 vCPUs on 16 pCPUs in two caches, each in a cgroup below one",
-        build: crowd,
+        make: crowd,
     },
     Scenario {
         name: "bench",
         about: "80 threads, 160 vCPUs in 8 guests, 30 s: what the simulator is timed with",
-        build: bench,
+        make: bench,
     },
 ];
 
@@ -130,6 +139,16 @@ pub fn guest(world: &mut World, vcpus: u32, arm: Arm) -> MachineId {
 pub fn tasks(world: &mut World, m: MachineId, name: &str, count: u32, steps: &[Step]) -> Measured {
     let tasks = (0..count).map(|_| world.add_task(m, World::spec(Kernel::ROOT, 100, None), steps, 0)).collect();
     Measured { name: name.to_owned(), machine: m, tasks }
+}
+
+/// Names tasks after what is measured of them.
+fn named_tasks(mut setup: Setup) -> Setup {
+    for Measured { name, machine, tasks } in &setup.measured {
+        for (i, task) in tasks.iter().enumerate() {
+            setup.world.set_name(*machine, *task, &format!("{name} {i}"));
+        }
+    }
+    setup
 }
 
 fn hogs(seed: u64, arm: Arm) -> Setup {

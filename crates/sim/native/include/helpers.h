@@ -9,7 +9,7 @@
 #include "maps.h"
 
 /* Counts the call and goes to the kernel. */
-#define SIM_CALL(f, args...) (sim.helpers++, sim.calls->f(sim.machine, ##args))
+#define SIM_CALL(f, args...) (sim.done.helpers++, sim.calls->f(sim.machine, ##args))
 
 __s32 scx_bpf_select_cpu_dfl(struct task_struct *p, __s32 prev_cpu, __u64 wake_flags, bool *is_idle)
 {
@@ -84,7 +84,7 @@ bool scx_bpf_task_set_slice(struct task_struct *p, __u64 slice)
 
 bool scx_bpf_task_set_dsq_vtime(struct task_struct *p, __u64 vtime)
 {
-	sim.helpers++;
+	sim.done.helpers++;
 	p->scx.dsq_vtime = vtime;
 	return true;
 }
@@ -147,13 +147,13 @@ __u32 scx_bpf_cpuperf_cur(__s32 cpu)
 /* The run queue's clock: it stands still during an operation. */
 __u64 scx_bpf_now(void)
 {
-	sim.helpers++;
+	sim.done.helpers++;
 	return sim.now;
 }
 
 static inline __u64 bpf_ktime_get_ns(void)
 {
-	sim.helpers++;
+	sim.done.helpers++;
 	return sim.now;
 }
 
@@ -172,7 +172,7 @@ struct cgroup *scx_bpf_task_cgroup(struct task_struct *p)
 {
 	struct cgroup *group = sim_task_of(p)->storage[SIM_STORAGES - 1];
 
-	sim.helpers++;
+	sim.done.helpers++;
 	return group ? group : &sim_cgroups[0]->cgroup;
 }
 
@@ -185,7 +185,7 @@ struct cgroup *bpf_cgroup_ancestor(struct cgroup *cgrp, int level)
 {
 	struct sim_cgroup *c = (struct sim_cgroup *)cgrp;
 
-	sim.helpers++;
+	sim.done.helpers++;
 	if (level < 0 || level > cgrp->level)
 		return NULL;
 	while (c->cgroup.level > level)
@@ -195,19 +195,19 @@ struct cgroup *bpf_cgroup_ancestor(struct cgroup *cgrp, int level)
 
 struct cgroup *bpf_cgroup_from_id(__u64 cgid)
 {
-	sim.helpers++;
+	sim.done.helpers++;
 	return cgid && cgid <= sim_nr_cgroups ? &sim_cgroups[cgid - 1]->cgroup : NULL;
 }
 
 /* Groups live as long as the machine. */
 void bpf_cgroup_release(struct cgroup *cgrp)
 {
-	sim.helpers++;
+	sim.done.helpers++;
 }
 
 bool bpf_cpumask_test_cpu(__u32 cpu, const struct cpumask *cpumask)
 {
-	sim.helpers++;
+	sim.done.helpers++;
 	return cpu < sim.nr_cpus && (cpumask->bits[cpu / 64] >> (cpu % 64) & 1);
 }
 
@@ -244,7 +244,7 @@ void bpf_rcu_read_unlock(void)
 /* Probes of the kernel and of the VMM's memory, which is mapped where the guest's is. Address 0 faults. */
 static inline long sim_probe_read(void *to, __u32 size, const void *from)
 {
-	sim.helpers++;
+	sim.done.helpers++;
 	if (!from) {
 		memset(to, 0, size);
 		return -14 /* EFAULT */;

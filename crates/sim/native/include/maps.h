@@ -44,7 +44,7 @@ static inline __attribute__((always_inline)) void *sim_array_lookup(void **slot,
 	struct sim_map *map = *slot;
 	__u32 index = *(const __u32 *)key;
 
-	sim.helpers++;
+	sim.done.lookups++;
 	if (__builtin_expect(!map, 0))
 		map = sim_map_make(slot, entries, (size_t)entries * size * (percpu ? sim.nr_cpus : 1));
 	if (index >= map->entries)
@@ -69,7 +69,7 @@ static void *sim_hash_lookup(void **slot, const void *key, size_t key_size)
 {
 	struct sim_node *node;
 
-	sim.helpers++;
+	sim.done.lookups++;
 	if (!*slot)
 		return NULL;
 	node = *sim_hash_find(*slot, key, key_size);
@@ -83,7 +83,7 @@ static long sim_hash_update(void **slot, const void *key, size_t key_size, const
 	struct sim_map *map = *slot ? *slot : sim_map_make(slot, 0, 0);
 	struct sim_node **at = sim_hash_find(map, key, key_size), *node = *at;
 
-	sim.helpers++;
+	sim.done.lookups++;
 	if (node && flags == BPF_NOEXIST)
 		return -17 /* EEXIST */;
 	if (!node && flags == BPF_EXIST)
@@ -104,7 +104,7 @@ static long sim_hash_delete(void **slot, const void *key, size_t key_size)
 {
 	struct sim_node **at = *slot ? sim_hash_find(*slot, key, key_size) : NULL;
 
-	sim.helpers++;
+	sim.done.lookups++;
 	if (!at || !*at)
 		return -2 /* ENOENT */;
 	*at = (*at)->next;
@@ -133,7 +133,7 @@ static void *sim_storage_get(void **slot, void **storages, const void *init, siz
 	struct sim_map *map = *slot;
 	void **at;
 
-	sim.helpers++;
+	sim.done.lookups++;
 	if (__builtin_expect(!map, 0)) {
 		map = sim_map_make(slot, 0, 0);
 		map->storage = sim_nr_storages++;
@@ -161,6 +161,7 @@ static inline long sim_storage_delete(void **slot, void **storages)
 {
 	struct sim_map *map = *slot;
 
+	sim.done.lookups++;
 	if (!map || !storages[map->storage])
 		return -2 /* ENOENT */;
 	storages[map->storage] = NULL;
@@ -193,7 +194,7 @@ static inline long sim_timer_set(struct bpf_timer *timer, void *callback)
 
 static inline long bpf_timer_start(struct bpf_timer *timer, __u64 ns, __u64 flags)
 {
-	sim.helpers++;
+	sim.done.helpers++;
 	if (!*(__u64 *)timer)
 		return -22 /* EINVAL */;
 	sim.calls->timer_start(sim.machine, *(__u64 *)timer - 1, ns, (flags & BPF_F_TIMER_CPU_PIN) != 0);

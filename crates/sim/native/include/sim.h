@@ -12,7 +12,7 @@
 #include <linux/types.h>
 
 /* Raised by each change of the structures below. */
-#define SIM_ABI 1
+#define SIM_ABI 2
 
 struct task_struct;
 struct cgroup;
@@ -47,14 +47,21 @@ struct sim_calls {
 	struct task_struct *(*task_from_pid)(void *m, __s32 pid);
 };
 
+/* What the object has done since the kernel looked last: what an operation costs. */
+struct sim_done {
+	__u64 helpers; /* calls of helpers and kernel functions */
+	__u64 lookups; /* in maps and storages */
+	__u64 atomics;
+};
+
 /* The machine's moment, as the kernel sets it before it calls the object. */
 struct sim_context {
 	const struct sim_calls *calls;
 	void *machine;
-	void *memory;  /* whoever owns what `alloc` gives */
-	__u64 now;     /* ns */
-	__u64 helpers; /* calls of helpers and kernel functions since the kernel looked last: what an operation costs */
-	__u32 cpu;     /* the CPU on which the code runs */
+	void *memory; /* whoever owns what `alloc` gives */
+	__u64 now;    /* ns */
+	struct sim_done done;
+	__u32 cpu; /* the CPU on which the code runs */
 	__u32 nr_cpus;
 	__u32 arm64; /* 1: KVM keeps the guest's registers as arm64's does; 0: as AMD's */
 	__u32 abi;   /* SIM_ABI, set by the object */

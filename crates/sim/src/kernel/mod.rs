@@ -4,6 +4,8 @@
 //! and takes what is to happen later or elsewhere from `out`. Operations are atomic, as under the run-queue lock; where
 //! the real kernel drops that lock between two steps, the steps are two calls here.
 
+mod clock;
+pub mod counts;
 mod fair;
 pub mod group;
 pub mod mask;
@@ -13,6 +15,7 @@ mod task;
 pub mod topology;
 
 use crate::native::TaskPtr;
+pub use clock::Clock;
 use group::Group;
 use scx::Scx;
 pub use task::{State, Task, TaskId, TaskSpec};
@@ -86,6 +89,8 @@ pub struct Kernel {
     pub spent: u64,
     /// Why the scheduler was left, once it was.
     pub failed: Option<String>,
+    /// What the scheduler's code has done.
+    pub counts: counts::Counts,
     scx: Scx,
     /// EEVDF, where that is the machine's scheduler.
     fair: Option<fair::Fair>,

@@ -1,5 +1,6 @@
 //! The scheduler's core: waking, choosing, switching, ticks; after kernel/sched/core.c.
 
+use super::counts::{Counts, Kind};
 use super::fair::Fair;
 use super::group::{Group, GroupId};
 use super::scx::Scx;
@@ -16,9 +17,9 @@ const WAKE_SYNC: u64 = 16;
 impl Kernel {
     /// A machine whose CPUs idle: under the object's scheduler, or (`fair`) under EEVDF, where the object only watches.
     pub(crate) fn new(topo: Topology, object: Object, fair: bool) -> Self {
-        let cpus = topo.cpus();
-        let fair = fair.then(|| Fair::new(cpus));
-        let cpus = (0..topo.cpus()).map(|_| Cpu { next_idle: true, ..Cpu::default() }).collect();
+        let cpu_count = topo.cpus();
+        let fair = fair.then(|| Fair::new(cpu_count));
+        let cpus = (0..cpu_count).map(|_| Cpu { next_idle: true, ..Cpu::default() }).collect();
         let root = Group { parent: None, weight: 100, active: 0, pointer: std::ptr::null_mut() };
         let mut kernel = Self {
             now: 0,
@@ -30,6 +31,7 @@ impl Kernel {
             out: Vec::new(),
             spent: 0,
             failed: None,
+            counts: Counts::new(cpu_count),
             scx: Scx::default(),
             fair,
         };
@@ -53,8 +55,11 @@ impl Kernel {
         if self.fair.is_some() {
             return Some((self.fair_select(id, sync), true));
         }
-        let cpu = self.select_task_rq_scx(id, WAKE_TTWU | if sync { WAKE_SYNC } else { 0 });
-        self.scx_flush();
+        let cpu = self.counted(Kind::Wake, |kernel| {
+            let cpu = kernel.select_task_rq_scx(id, WAKE_TTWU | if sync { WAKE_SYNC } else { 0 });
+            kernel.scx_flush();
+            cpu
+        });
         Some((cpu, true))
     }
 
@@ -68,14 +73,15 @@ impl Kernel {
             self.fair_enqueue(id);
             self.fair_wakeup_preempt(cpu, id);
         } else {
-            self.enqueue_task_scx(id, Self::wake_flags(selected));
+            self.counted(Kind::Wake, |kernel| kernel.enqueue_task_scx(id, Self::wake_flags(selected)));
         }
+        self.count(Kind::Wake);
         // wakeup_preempt(): a CPU that idles looks for work.
         if self.cpu(cpu).next_idle {
             self.cpu_mut(cpu).next_idle = false;
             self.resched(cpu);
         }
-        self.scx_flush();
+        self.counted(Kind::Wake, Self::scx_flush);
     }
 
     /// The current task is to sleep, or to end: takes effect with the next call of the scheduler.
@@ -85,6 +91,10 @@ impl Kernel {
 
     /// First half of `__schedule()`: takes a sleeper off and chooses. The run queue stays locked until `switch()`.
     pub fn pick(&mut self, cpu: u32) -> Option<TaskId> {
+        self.counted_pick(cpu, |kernel| kernel.pick_next(cpu))
+    }
+
+    fn pick_next(&mut self, cpu: u32) -> Option<TaskId> {
         self.cpu_mut(cpu).locked = true;
         self.cpu_mut(cpu).need_resched = false;
         if std::mem::take(&mut self.cpu_mut(cpu).sleeps)
@@ -102,6 +112,12 @@ impl Kernel {
 
     /// Second half: `put_prev_set_next_task()`.
     pub fn switch(&mut self, cpu: u32, next: Option<TaskId>) {
+        let kind = if self.cpu(cpu).curr == next { Kind::Stay } else { Kind::Switch };
+        self.count_pick(cpu, kind);
+        self.counted(kind, |kernel| kernel.switch_to(cpu, next));
+    }
+
+    fn switch_to(&mut self, cpu: u32, next: Option<TaskId>) {
         let prev = self.cpu(cpu).curr;
         if prev != next {
             match prev {
@@ -147,8 +163,11 @@ impl Kernel {
         if self.fair.is_some() {
             return self.fair_tick(cpu);
         }
-        self.task_tick_scx(cpu, curr);
-        self.scx_flush();
+        self.count(Kind::Tick);
+        self.counted(Kind::Tick, |kernel| {
+            kernel.task_tick_scx(cpu, curr);
+            kernel.scx_flush();
+        });
     }
 
     /// `sched_yield()`; the caller calls the scheduler afterwards.
@@ -157,8 +176,11 @@ impl Kernel {
         if self.fair.is_some() {
             return self.fair_yield(cpu);
         }
-        self.yield_task_scx(curr);
-        self.scx_flush();
+        self.count(Kind::Yield);
+        self.counted(Kind::Yield, |kernel| {
+            kernel.yield_task_scx(curr);
+            kernel.scx_flush();
+        });
     }
 
     /// `yield_to()`: whether the class follows; if so the caller calls the scheduler. `None`: there was no point
@@ -172,7 +194,11 @@ impl Kernel {
         if self.runs(to) || self.task(to).state != State::Runnable {
             return Some(false);
         }
-        let followed = if self.fair.is_some() { self.fair_yield_to(cpu, to) } else { self.yield_to_task_scx(from, to) };
+        self.count(Kind::Yield);
+        let followed = match self.fair {
+            Some(_) => self.fair_yield_to(cpu, to),
+            None => self.counted(Kind::Yield, |kernel| kernel.yield_to_task_scx(from, to)),
+        };
         if followed && there != cpu {
             self.resched(there);
         }

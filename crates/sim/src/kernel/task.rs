@@ -76,6 +76,8 @@ pub struct Task {
     pub sum_wait: u64,
     /// The longest single wait, ns.
     pub max_wait: u64,
+    /// When that ended, ns.
+    pub max_wait_end: u64,
     /// Times that it was put on a CPU.
     pub switches: u64,
     /// Times that it began to run at another last-level cache than it ran at last.
@@ -121,6 +123,7 @@ impl Kernel {
             waits_since: None,
             sum_wait: 0,
             max_wait: 0,
+            max_wait_end: 0,
             switches: 0,
             llc_moves: 0,
             last_llc: None,
@@ -140,7 +143,9 @@ impl Kernel {
             task.waits_since.get_or_insert(now);
         } else if let Some(since) = task.waits_since.take() {
             task.sum_wait += now - since;
-            task.max_wait = task.max_wait.max(now - since);
+            if now - since > task.max_wait {
+                (task.max_wait, task.max_wait_end) = (now - since, now);
+            }
         }
     }
 }

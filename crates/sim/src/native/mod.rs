@@ -17,7 +17,7 @@ pub(crate) type TaskPtr = *mut c_void;
 pub(crate) type CgroupPtr = *mut c_void;
 
 /// `SIM_ABI` of sim.h.
-const ABI: u32 = 1;
+const ABI: u32 = 2;
 
 /// `struct sim_calls`: the machine comes first in each.
 #[repr(C)]
@@ -48,6 +48,15 @@ pub(crate) struct Calls {
     pub task_from_pid: extern "C" fn(*mut c_void, i32) -> TaskPtr,
 }
 
+/// `struct sim_done`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Done {
+    pub helpers: u64,
+    pub lookups: u64,
+    pub atomics: u64,
+}
+
 /// `struct sim_context`.
 #[repr(C)]
 pub(crate) struct Context {
@@ -55,7 +64,7 @@ pub(crate) struct Context {
     pub machine: *mut c_void,
     pub memory: *mut c_void,
     pub now: u64,
-    pub helpers: u64,
+    pub done: Done,
     pub cpu: u32,
     pub nr_cpus: u32,
     pub arm64: u32,

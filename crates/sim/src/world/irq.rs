@@ -4,6 +4,7 @@ use super::machine::Mode;
 use super::{Event, HOST, MachineId, World};
 use crate::costs;
 use crate::kernel::TaskId;
+use crate::trace::What;
 
 /// An interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +48,7 @@ impl World {
 
     /// The handler. The lane is paused.
     pub(super) fn handle(&mut self, m: MachineId, cpu: u32, irq: Irq) {
+        self.tell(m, cpu, What::Interrupt(irq));
         self.note(2, u64::from(m.0) << 32 | u64::from(cpu), 0);
         self.burden(m, cpu, if irq == Irq::Tick { costs::TICK } else { costs::INTERRUPT });
         self.lane_mut(m, cpu).in_irq = true;
@@ -139,6 +141,10 @@ impl World {
         self.enter(m, waker);
         self.machines[m.0 as usize].kernel.wake_activate(task, cpu, selected);
         self.note(3, u64::from(m.0) << 32 | u64::from(cpu), task.0.into());
+        if self.recording() {
+            let (clock, by) = (self.clock(m, task), self.curr(m, waker));
+            self.tell(m, cpu, What::Queued { task, clock, by });
+        }
         if m == HOST {
             self.trace_wakeup(task);
         }

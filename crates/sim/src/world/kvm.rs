@@ -7,6 +7,7 @@ use super::{HOST, MachineId, World};
 use crate::costs;
 use crate::kernel::TaskId;
 use crate::native::VcpuFields;
+use crate::trace::What;
 
 /// Whose registers KVM saves, and how it learns that a guest spins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -68,13 +69,9 @@ impl World {
         &mut self.vms[m.0 as usize - 1].vcpus[cpu as usize]
     }
 
-    /// The guest's CPU that a thread of the host runs.
-    fn guest_of(&self, task: TaskId) -> Option<(MachineId, u32)> {
-        self.state(HOST, task).vcpu.map(|(vm, vcpu)| (MachineId(vm + 1), vcpu))
-    }
-
     /// An interrupt for a vCPU that is outside its guest. `from`: the guest's CPU that sent it.
     pub(super) fn pend(&mut self, m: MachineId, cpu: u32, irq: Irq, from: Option<u32>) {
+        self.tell(m, cpu, What::Pends(irq));
         let pending = &mut self.lane_mut(m, cpu).pending;
         if !pending.contains(&irq) {
             pending.push(irq);
@@ -113,13 +110,14 @@ impl World {
 
     /// The thread is about to enter the guest. The host's lane is paused.
     pub(super) fn guest_enter(&mut self, cpu: u32, task: TaskId) {
-        let Some((m, vcpu)) = self.guest_of(task) else { return };
+        let Some((m, vcpu)) = self.vcpu_of(task) else { return };
         self.state_mut(HOST, task).mode = Mode::InGuest;
         self.set_left(HOST, cpu, ENDLESS);
         self.resume(HOST, cpu);
         // SAFETY: the field lives as long as the host's object.
         unsafe { *self.vcpu(m, vcpu).fields.requests &= !REQUEST_INTERRUPT };
         let now = self.now;
+        self.tell(m, vcpu, What::Enters);
         let lane = self.lane_mut(m, vcpu);
         lane.on = true;
         lane.since = now;
@@ -138,9 +136,10 @@ impl World {
         if self.state(HOST, task).mode != Mode::InGuest {
             return;
         }
-        let Some((m, vcpu)) = self.guest_of(task) else { return };
+        let Some((m, vcpu)) = self.vcpu_of(task) else { return };
         self.pause(m, vcpu);
         self.lane_mut(m, vcpu).on = false;
+        self.tell(m, vcpu, What::Leaves);
         self.save_state(m, vcpu);
         self.state_mut(HOST, task).mode = Mode::Enters;
         self.set_left(HOST, cpu, costs::EXIT + costs::ENTRY);
@@ -172,6 +171,7 @@ impl World {
         let cpu = self.machines[0].kernel.task(task).cpu;
         debug_assert_eq!(self.state(HOST, task).mode, Mode::InGuest);
         self.pause(HOST, cpu);
+        self.tell(m, vcpu, What::Halts);
         let alone = self.machines[0].kernel.cpu(cpu).nr_running == 1;
         let now = self.now;
         let v = self.vcpu_mut(m, vcpu);
@@ -192,7 +192,7 @@ impl World {
 
     /// A thread whose vCPU was halted runs again. The host's lane is paused.
     pub(super) fn unhalt(&mut self, cpu: u32, task: TaskId) {
-        if let Some((m, vcpu)) = self.guest_of(task) {
+        if let Some((m, vcpu)) = self.vcpu_of(task) {
             self.polled(m, vcpu);
         }
         let debt = self.lane(HOST, cpu).left;
@@ -220,14 +220,14 @@ impl World {
 
     /// Preempt notifiers of a switch on the host: `kvm_sched_out()`, `kvm_sched_in()`.
     pub(super) fn vcpus_switch(&mut self, prev: Option<TaskId>, next: Option<TaskId>, gone: bool) {
-        if let Some((m, vcpu)) = prev.and_then(|task| self.guest_of(task))
+        if let Some((m, vcpu)) = prev.and_then(|task| self.vcpu_of(task))
             && !gone
         {
             let v = self.vcpu_mut(m, vcpu);
             v.preempted = true;
             v.ready = true;
         }
-        if let Some((m, vcpu)) = next.and_then(|task| self.guest_of(task)) {
+        if let Some((m, vcpu)) = next.and_then(|task| self.vcpu_of(task)) {
             let v = self.vcpu_mut(m, vcpu);
             v.preempted = false;
             v.ready = false;

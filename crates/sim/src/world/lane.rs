@@ -3,6 +3,7 @@
 use super::{Event, HOST, Irq, MachineId, World};
 use crate::costs;
 use crate::kernel::{Effect, TaskId};
+use crate::trace::What;
 
 /// No end of its own.
 pub(super) const ENDLESS: u64 = u64::MAX;
@@ -169,8 +170,10 @@ impl World {
         }
         self.machines[m.0 as usize].kernel.switch(cpu, next);
         self.note(1, u64::from(m.0) << 32 | u64::from(cpu), next.map_or(u64::MAX, |task| task.0.into()));
-        if self.verbose {
-            eprintln!("{:>12} machine {} CPU {cpu}: {prev:?} to {next:?}", self.now, m.0);
+        if prev != next && self.recording() {
+            let one = |world: &mut Self, task: Option<TaskId>| task.map(|task| (task, world.clock(m, task)));
+            let (prev, next) = (one(self, prev), one(self, next));
+            self.tell(m, cpu, What::Switch { prev, next, waits: !gone });
         }
         let spent = self.leave(m, cpu);
         let left = next.map_or(ENDLESS, |task| self.machines[m.0 as usize].tasks[task.0 as usize].left);

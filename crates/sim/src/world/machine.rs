@@ -86,6 +86,9 @@ pub struct TaskState {
     pub ops: u64,
     /// From wake-up to running, ns, one for each wake-up.
     pub latencies: Vec<u32>,
+    /// The longest of these, from when until when, ns.
+    pub(super) latest: Option<(u64, u64)>,
+    pub(super) name: Option<Rc<str>>,
     /// A vCPU's guest and number.
     pub(super) vcpu: Option<(u16, u32)>,
 }
@@ -203,6 +206,8 @@ impl World {
             woken_at: None,
             ops: 0,
             latencies: Vec::new(),
+            latest: None,
+            name: None,
             vcpu: None,
         });
         // One after the other, as their parent makes them.

@@ -9,6 +9,7 @@ mod irq;
 mod kvm;
 mod lane;
 mod machine;
+mod record;
 mod spin;
 mod steps;
 mod vm;
@@ -18,6 +19,7 @@ use std::collections::BinaryHeap;
 
 use crate::kernel::TaskId;
 use crate::rng::Rng;
+use crate::trace::{Recorder, What};
 
 pub use check::{Checks, Violation};
 pub use irq::Irq;
@@ -91,7 +93,7 @@ pub struct World {
     pub trace: u64,
     /// Events so far.
     pub events: u64,
-    verbose: bool,
+    recorder: Option<Recorder>,
 }
 
 impl World {
@@ -107,7 +109,7 @@ impl World {
             checks: Checks::default(),
             trace: 0xcbf2_9ce4_8422_2325,
             events: 0,
-            verbose: std::env::var_os("ENTRAIN_SIM_TRACE").is_some(),
+            recorder: None,
         }
     }
 
@@ -156,9 +158,6 @@ impl World {
     const WATCHDOG: u64 = 1_000_000_000;
 
     fn happen(&mut self, event: Event) {
-        if self.verbose {
-            eprintln!("{:>12} {event:?}", self.now);
-        }
         match event {
             Event::Lane { m, cpu, turn } => {
                 if self.lane(m, cpu).turn == turn {
@@ -182,6 +181,7 @@ impl World {
                     let (now, cpu) = (self.now, self.machines[m.0 as usize].kernel.task(task).cpu);
                     // Late from here on, however long a vCPU takes to hear of its timer.
                     self.state_mut(m, task).woken_at.get_or_insert(now);
+                    self.tell(m, cpu, What::Due(task));
                     self.interrupt(m, cpu, Irq::Sleep(task), None);
                 }
             }

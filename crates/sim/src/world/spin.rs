@@ -4,6 +4,7 @@ use super::kvm::{Arch, REQUEST_INTERRUPT};
 use super::lane::ENDLESS;
 use super::{HOST, MachineId, World};
 use crate::costs;
+use crate::trace::What;
 
 impl World {
     /// How long a task may spin before its hypervisor looks.
@@ -71,7 +72,9 @@ impl World {
                 continue;
             }
             let task = v.task;
-            match self.machines[0].kernel.yield_to(cpu, task) {
+            let followed = self.machines[0].kernel.yield_to(cpu, task);
+            self.tell(m, me, What::Yields { to: task, followed });
+            match followed {
                 Some(true) => {
                     self.vms[vm].last_boosted = index;
                     self.vms[vm].yields += 1;

@@ -6,16 +6,22 @@ use super::{Event, Irq, MachineId, World};
 use crate::costs;
 use crate::kernel::TaskId;
 use crate::program::Step;
+use crate::trace::{Spin, What};
 
 impl World {
     /// A task was put on a CPU: it goes on where it was.
     pub(super) fn begin(&mut self, m: MachineId, cpu: u32, task: TaskId) {
         let now = self.now;
         let state = self.state_mut(m, task);
+        let mode = state.mode;
         if let Some(woken) = state.woken_at.take() {
             state.latencies.push((now - woken).min(u32::MAX.into()) as u32);
+            if state.latest.is_none_or(|(from, until)| until - from < now - woken) {
+                state.latest = Some((woken, now));
+            }
+            self.tell(m, cpu, What::Begins { task, late: now - woken });
         }
-        match state.mode {
+        match mode {
             Mode::Between => self.next_step(m, cpu, task),
             Mode::Halted => self.unhalt(cpu, task),
             _ => self.resume(m, cpu),
@@ -87,9 +93,11 @@ impl World {
                         return self.spin(m, cpu, task, Mode::SpinsForLock(lock));
                     }
                     lock_state.owner = Some(task);
+                    self.tell(m, cpu, What::Takes { task, lock });
                 }
                 Step::Unlock(lock) => {
-                    self.unlock(m, lock);
+                    self.tell(m, cpu, What::Gives { lock });
+                    self.unlock(m, cpu, lock);
                     self.preempt_add(m, cpu, task, false);
                 }
                 Step::Barrier(barrier, parties) => {
@@ -166,16 +174,20 @@ impl World {
         true
     }
 
-    fn unlock(&mut self, m: MachineId, lock: u32) {
-        let lock = self.machines[m.0 as usize].locks.entry(lock).or_default();
-        lock.owner = lock.waiters.pop_front();
-        if let Some(next) = lock.owner {
+    fn unlock(&mut self, m: MachineId, cpu: u32, lock: u32) {
+        let state = self.machines[m.0 as usize].locks.entry(lock).or_default();
+        state.owner = state.waiters.pop_front();
+        if let Some(next) = state.owner {
+            self.tell(m, cpu, What::Takes { task: next, lock });
             self.spin_over(m, next);
         }
     }
 
     fn spin(&mut self, m: MachineId, cpu: u32, task: TaskId, mode: Mode) {
         self.state_mut(m, task).mode = mode;
+        if let Some(on) = super::record::spins(mode) {
+            self.tell(m, cpu, What::Spins { task, on });
+        }
         let mark = self.spin_mark(m);
         self.set_left(m, cpu, mark);
         self.resume(m, cpu);
@@ -183,6 +195,7 @@ impl World {
 
     fn broadcast(&mut self, m: MachineId, cpu: u32, task: TaskId, others: u32) {
         self.state_mut(m, task).mode = Mode::SpinsForAnswers(others);
+        self.tell(m, cpu, What::Spins { task, on: Spin::Answers });
         for other in (0..=others).filter(|other| *other != cpu) {
             self.send(m, cpu, other, Irq::Call(task));
         }
@@ -196,6 +209,7 @@ impl World {
         let broadcast = matches!(self.state(m, task).mode, Mode::SpinsForAnswers(_));
         let cpu = self.machines[m.0 as usize].kernel.task(task).cpu;
         let runs = self.curr(m, cpu) == Some(task);
+        self.tell(m, cpu, What::SpinOver(task));
         if broadcast {
             self.preempt_add(m, cpu, task, false);
         }

@@ -27,6 +27,14 @@
 /* Set by the simulated kernel before it calls the object. */
 extern struct sim_context sim;
 
+/* Counted as they are done. */
+#define __sync_fetch_and_add(p, v)	      (sim.done.atomics++, __sync_fetch_and_add(p, v))
+#define __sync_fetch_and_or(p, v)	      (sim.done.atomics++, __sync_fetch_and_or(p, v))
+#define __sync_fetch_and_and(p, v)	      (sim.done.atomics++, __sync_fetch_and_and(p, v))
+#define __sync_lock_test_and_set(p, v)	      (sim.done.atomics++, __sync_lock_test_and_set(p, v))
+#define __sync_val_compare_and_swap(p, o, n)  (sim.done.atomics++, __sync_val_compare_and_swap(p, o, n))
+#define __sync_bool_compare_and_swap(p, o, n) (sim.done.atomics++, __sync_bool_compare_and_swap(p, o, n))
+
 static inline __u32 bpf_get_smp_processor_id(void)
 {
 	return sim.cpu;

@@ -94,6 +94,12 @@ impl Kernel {
         self.task(id).fair.vruntime <= self.avg_vruntime(cpu).0
     }
 
+    /// As [`Kernel::clock_of`].
+    pub(super) fn fair_clock(&self, cpu: u32, id: TaskId) -> super::Clock {
+        let se = &self.task(id).fair;
+        super::Clock { ahead: se.vruntime - self.avg_vruntime(cpu).0, left: se.deadline - se.vruntime }
+    }
+
     /// `calc_delta_fair()`.
     fn delta_fair(delta: i64, weight: u64) -> i64 {
         (i128::from(delta) * i128::from(NICE_0) / i128::from(weight.max(1))) as i64

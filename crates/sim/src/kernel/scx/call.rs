@@ -2,8 +2,9 @@
 
 use std::ffi::c_void;
 
+use super::super::counts::{Count, Kind};
 use super::super::{Kernel, TaskId};
-use crate::native::{Object, Ops};
+use crate::native::{Done, Object, Ops};
 
 impl Kernel {
     /// Calls the scheduler. `locked` is the CPU whose run queue is locked meanwhile.
@@ -29,8 +30,9 @@ impl Kernel {
             (*context).current = current;
             let result = call(&*object, &ops);
             ((*context).machine, (*context).cpu, (*context).current) = saved;
-            let helpers = std::mem::take(&mut (*context).helpers);
-            (*machine).spent += crate::costs::OPERATION + helpers * crate::costs::HELPER;
+            let Done { helpers, lookups, atomics } = std::mem::take(&mut (*context).done);
+            (*machine).spent += crate::costs::OPERATION + (helpers + lookups) * crate::costs::HELPER;
+            (*machine).counts.add(Count { events: 0, operations: 1, helpers, lookups, atomics });
             result
         };
         self.scx.locked_rq = outer;
@@ -40,7 +42,7 @@ impl Kernel {
     /// Calls functions of the object that are no operations of its scheduler.
     pub(crate) fn object_call<R>(&mut self, call: impl FnOnce(&Object) -> R) -> R {
         let spent = self.spent;
-        let result = self.scx_call(None, |object, _| call(object));
+        let result = self.counted(Kind::Other, |kernel| kernel.scx_call(None, |object, _| call(object)));
         self.spent = spent;
         result
     }
@@ -49,40 +51,49 @@ impl Kernel {
     pub(crate) fn probe_switch(&mut self, prev: Option<TaskId>, next: Option<TaskId>, gone: bool) {
         let of = |k: &Self, task: Option<TaskId>| task.map_or(k.idle_pointer(), |task| k.pointer(task));
         let (out, into) = (of(self, prev), of(self, next));
-        self.scx_call(None, |object, _| {
-            if let Some(probes) = &object.probes {
-                // SAFETY: the pointers are the object's.
-                unsafe { (probes.switch)(!gone, out, into, u32::from(gone)) };
-            }
+        self.counted(Kind::Switch, |kernel| {
+            kernel.scx_call(None, |object, _| {
+                if let Some(probes) = &object.probes {
+                    // SAFETY: the pointers are the object's.
+                    unsafe { (probes.switch)(!gone, out, into, u32::from(gone)) };
+                }
+            });
         });
     }
 
     /// The tracepoint sched_wakeup.
     pub(crate) fn probe_wakeup(&mut self, task: TaskId) {
         let pointer = self.pointer(task);
-        self.scx_call(None, |object, _| {
-            if let Some(probes) = &object.probes {
-                // SAFETY: the pointer is the object's.
-                unsafe { (probes.wakeup)(pointer) };
-            }
+        self.counted(Kind::Wake, |kernel| {
+            kernel.scx_call(None, |object, _| {
+                if let Some(probes) = &object.probes {
+                    // SAFETY: the pointer is the object's.
+                    unsafe { (probes.wakeup)(pointer) };
+                }
+            });
         });
     }
 
     /// The tracepoint kvm_wfx_arm64: the current thread's guest waits for an event.
     pub(crate) fn probe_wfx(&mut self) {
-        self.scx_call(None, |object, _| {
-            if let Some(probes) = &object.probes {
-                // SAFETY: the program takes plain numbers.
-                unsafe { (probes.wfx)(0, true) };
-            }
+        self.counted(Kind::Yield, |kernel| {
+            kernel.scx_call(None, |object, _| {
+                if let Some(probes) = &object.probes {
+                    // SAFETY: the program takes plain numbers.
+                    unsafe { (probes.wfx)(0, true) };
+                }
+            });
+            kernel.scx_flush();
         });
-        self.scx_flush();
     }
 
     /// A BPF timer is due on `this_cpu`.
     pub fn bpf_timer(&mut self, timer: u32) {
-        // SAFETY: the number is that of a timer that the object has started.
-        self.scx_call(None, |object, _| unsafe { (object.timer_fire)(timer) });
-        self.scx_flush();
+        self.count(Kind::Timer);
+        self.counted(Kind::Timer, |kernel| {
+            // SAFETY: the number is that of a timer that the object has started.
+            kernel.scx_call(None, |object, _| unsafe { (object.timer_fire)(timer) });
+            kernel.scx_flush();
+        });
     }
 }

@@ -1,5 +1,6 @@
 //! Idle CPUs: the built-in masks and the built-in choice among them, after kernel/sched/ext/idle.c.
 
+use super::super::counts::Kind;
 use super::super::mask::CpuMask;
 use super::super::{Kernel, TaskId};
 use super::OPS_KEEP_BUILTIN_IDLE;
@@ -23,7 +24,8 @@ impl Kernel {
         self.scx_refresh_idle(cpu, idle);
         if let Some(update) = self.scx.ops.and_then(|ops| ops.update_idle) {
             // SAFETY: the operation takes plain numbers.
-            self.scx_call(Some(cpu), |_, _| unsafe { update(cpu as i32, idle) });
+            self.counted(Kind::Idle, |kernel| kernel.scx_call(Some(cpu), |_, _| unsafe { update(cpu as i32, idle) }));
+            self.count(Kind::Idle);
         }
     }
 

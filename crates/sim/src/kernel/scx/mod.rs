@@ -247,7 +247,7 @@ impl Kernel {
         self.scx_fail(if error { text.to_owned() } else { format!("exit code {code}: {text}") });
     }
 
-    fn slice(&self, id: TaskId) -> u64 {
+    pub(super) fn slice(&self, id: TaskId) -> u64 {
         // SAFETY: a task of an attached class has fields, which live as long as the object.
         unsafe { *self.task(id).fields.slice }
     }

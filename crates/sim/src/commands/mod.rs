@@ -1,0 +1,50 @@
+//! The commands. Each says whether nothing was found that must not be.
+
+pub(crate) mod list;
+pub(crate) mod run;
+pub(crate) mod search;
+pub(crate) mod trace;
+
+use anyhow::{Context as _, Result};
+use entrain_sim::scenario::{self, Arm, Scenario};
+use entrain_sim::world::Tunable;
+
+/// What run and trace need to make a world.
+#[derive(clap::Args)]
+pub(crate) struct Which {
+    /// One of those that `list` names.
+    scenario: String,
+    /// What chance is drawn from; the same seed gives the same trace.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Sets a tunable of Entrain's scheduler on the host: NAME=NUMBER in ns, NAME=true, NAME=false.
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = tunable)]
+    tunables: Vec<(String, Tunable)>,
+}
+
+impl Which {
+    pub(crate) fn scenario(&self) -> Result<&'static Scenario> {
+        let name = &self.scenario;
+        scenario::named(name)
+            .with_context(|| format!("no scenario is called {name}; `entrain-sim list` names those there are"))
+    }
+
+    /// An arm with the tunables that were asked for.
+    pub(crate) fn arm(&self, name: &str) -> Result<Arm> {
+        let arm = Arm::named(name)
+            .with_context(|| format!("no arm is called {name}; there are {}", Arm::NAMES.join(", ")))?;
+        // Names live as long as the program: scenarios hold them as constants.
+        let tunables: Vec<_> =
+            self.tunables.iter().map(|(name, value)| (&*String::leak(name.clone()), *value)).collect();
+        Ok(Arm { tunables: tunables.leak(), ..arm })
+    }
+}
+
+fn tunable(text: &str) -> Result<(String, Tunable)> {
+    let (name, value) = text.split_once('=').context("it is NAME=VALUE")?;
+    let value = match value {
+        "true" | "false" => Tunable::Switch(value == "true"),
+        _ => Tunable::Number(value.parse().context("a tunable is a number, true or false")?),
+    };
+    Ok((name.to_owned(), value))
+}
