@@ -86,6 +86,7 @@ metrics! {
     PAGES_REUSED = "reused_per_s" "1/s" Neither "pages given back to the kernel and taken again per second";
     VCPU_WAKES = "vcpu_wakes_per_s" "1/s" Neither "times per second that a halted vCPU was woken, all VMs together";
     VCPU_LATE_P99 = "vcpu_late_p99" "us" Lower "99 % of the vCPUs' wake-ups came no later than this after their time";
+    SPIN_SHARE = "spin_share" "ratio" Lower "share of the CPUs' time in which the kernel spun for a lock, time without a CPU included";
     SYSCALL = "syscall" "ns" Lower "a system call that does nothing";
     PAGE_FAULT = "page_fault" "ns" Lower "the first touch of an anonymous page";
     SWITCH = "switch" "ns" Lower "from one thread to another of its CPU through a pipe";
@@ -212,6 +213,13 @@ pub static LOADS: &[Load] = &[
         program: None,
         about: "what single operations cost: system call, fault, switch, interrupt, timer, hypercall, copy",
         metrics: &[&SYSCALL, &PAGE_FAULT, &SWITCH, &COPY, &TIMER_LATE, &IPI_RUNNING, &WAKE_HALTED, &HYPERCALL],
+    },
+    Load {
+        name: "spinning",
+        argv: &["spinning"],
+        program: None,
+        about: "the share of the CPUs' time in which the kernel spins for locks while a command runs",
+        metrics: &[&SPIN_SHARE, &OPS, &THROUGHPUT, &MESSAGES],
     },
     Load {
         name: "dbench",

@@ -20,6 +20,7 @@ mod session;
 mod shootdown;
 mod snapshot;
 mod spin;
+mod spinning;
 mod sync;
 mod tick;
 mod tmp;
@@ -44,6 +45,7 @@ enum Load {
     Shootdown(shootdown::Args),
     Tick(tick::Args),
     Spin(spin::Args),
+    Spinning(spinning::Args),
     Critical(critical::Args),
     Frames(frames::Args),
     Burst(burst::Args),
@@ -64,6 +66,7 @@ fn main() -> ExitCode {
         Load::Shootdown(args) => shootdown::run(&args),
         Load::Tick(args) => tick::run(&args),
         Load::Spin(args) => spin::run(&args),
+        Load::Spinning(args) => spinning::run(&args),
         Load::Critical(args) => critical::run(&args),
         Load::Frames(args) => frames::run(&args),
         Load::Burst(args) => burst::run(&args),

@@ -39,6 +39,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("rt-guest", include_str!("../../experiments/rt-guest.toml")),
     ("scale", include_str!("../../experiments/scale.toml")),
     ("smoke", include_str!("../../experiments/smoke.toml")),
+    ("spinning", include_str!("../../experiments/spinning.toml")),
     ("tour", include_str!("../../experiments/tour.toml")),
     ("undercommit", include_str!("../../experiments/undercommit.toml")),
     ("vcpud", include_str!("../../experiments/vcpud.toml")),

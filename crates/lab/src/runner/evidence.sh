@@ -22,7 +22,7 @@ part 'vCPUs: KVM counters'
 for vm in /sys/kernel/debug/kvm/[0-9]*; do echo "$vm"; grep -s . "$vm"/vcpu*/pid "$vm"/exits "$vm"/halt_exits "$vm"/halt_wakeup "$vm"/wfi_exit_stat "$vm"/wfe_exit_stat; done
 part 'the BPF scheduler, as it dumps itself'
 trace=/sys/kernel/tracing
-if mountpoint -q $trace || mount -t tracefs tracefs $trace; then
+if [ -e $trace/events ] || mount -t tracefs tracefs $trace; then
 	echo 1 >$trace/events/sched_ext/sched_ext_dump/enable && echo D >/proc/sysrq-trigger
 	sed -n 's/^.*sched_ext_dump: //p' $trace/trace | head -n 400
 	echo 0 >$trace/events/sched_ext/sched_ext_dump/enable
