@@ -37,9 +37,11 @@ fn one(data: &mut Unstructured<'_>) -> Result<()> {
         let odd: (u64, u64, u64, u32) = data.arbitrary()?;
         // Near the RAM more often than chance would have it; a slot of the whole address space takes too long to search.
         let near: u16 = data.arbitrary()?;
-        slots.push(match near % 3 {
+        slots.push(match near % 4 {
             0 => (odd.0, odd.1 % (1 << 24), odd.2, odd.3 & 3),
             1 => (BASE + u64::from(near), odd.1 % 0x1_0000, hva + u64::from(near & 0xfff), 0),
+            // As KVM has them: whole pages.
+            2 => (BASE + u64::from(near & 0xff) * 4096, (odd.1 % 16 + 1) * 4096, hva + u64::from(near >> 14) * 4096, 0),
             _ => (odd.0, u64::from(near), hva, odd.3 & 1),
         });
     }

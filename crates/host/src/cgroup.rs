@@ -1,6 +1,7 @@
 //! cgroups of VMs, in version 2's tree.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use entrain_system::Root;
@@ -9,6 +10,12 @@ use entrain_system::Root;
 pub(crate) const CGROUPS: &str = "sys/fs/cgroup";
 /// A cgroup's tree below a VM is a few levels deep (libvirt: 3); more is not looked through.
 const DEPTH: u32 = 8;
+
+/// Groups below a VM's that are looked at: libvirt makes one for each vCPU and I/O thread. A cgroup with more is not taken
+/// for a VM's own: a user may make groups without end in one that is delegated to him.
+const BREADTH: u32 = 4096;
+/// Bytes of the list of a group's processes that are read: one with more holds more than a VM's.
+const PROCESSES: u64 = 256;
 
 /// A limit is not looked for deeper in the tree than this: a user may nest cgroups of his own without end. The scheduler
 /// looks at every cgroup itself when it starts.
@@ -65,18 +72,27 @@ pub(crate) fn own_group(root: &Root, cgroup: &str, pid: i32) -> Option<PathBuf> 
     let parts = Path::new(path).ancestors().filter(|part| !part.as_os_str().is_empty());
     let groups =
         parts.take_while(|part| part.extension().is_none_or(|kind| kind != "slice")).map(|part| mount.join(part));
-    groups.take_while(|group| holds_only(group, pid, DEPTH)).filter(|group| group.join("cpu.weight").exists()).last()
+    let mut left = BREADTH;
+    groups
+        .take_while(|group| holds_only(group, pid, DEPTH, &mut left))
+        .filter(|group| group.join("cpu.weight").exists())
+        .last()
 }
 
-fn holds_only(group: &Path, pid: i32, depth: u32) -> bool {
+fn holds_only(group: &Path, pid: i32, depth: u32, left: &mut u32) -> bool {
+    let Some(fewer) = left.checked_sub(1).filter(|_| depth > 0) else { return false };
+    *left = fewer;
     // A threaded group refuses to list processes; the group above it lists them.
-    let listed = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
-    if listed.lines().any(|line| line.trim() != pid.to_string()) || depth == 0 {
+    let mut listed = String::new();
+    if let Ok(file) = File::open(group.join("cgroup.procs")) {
+        let _ = file.take(PROCESSES).read_to_string(&mut listed);
+    }
+    if listed.lines().any(|line| line.trim() != pid.to_string()) {
         return false;
     }
     let Ok(entries) = fs::read_dir(group) else { return false };
     let mut folders = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    folders.all(|entry| holds_only(&entry.path(), pid, depth - 1))
+    folders.all(|entry| holds_only(&entry.path(), pid, depth - 1, left))
 }
 
 /// The first cgroup in the tree below `root` with a limit in `cpu.max`, and the limit: quota and period in µs.
@@ -118,6 +134,26 @@ mod tests {
         assert_eq!(own("/machine.slice", 7), None);
         assert_eq!(own("/shared", 8), None, "another process is in it");
         assert_eq!(own("/", 8), None);
+    }
+
+    #[test]
+    fn a_tree_without_end_is_nobody_s_own_and_costs_a_bounded_look() {
+        let machine = Machine::default();
+        let wide = |name: &str, groups: u32| {
+            machine.put(&format!("{CGROUPS}/{name}/cpu.weight"), "100\n");
+            for group in 0..groups {
+                machine.put(&format!("{CGROUPS}/{name}/vcpu{group}/cgroup.procs"), "");
+            }
+        };
+        wide("vm.scope", 600);
+        wide("broad", 2 * BREADTH);
+        machine.put(&format!("{CGROUPS}/crowd/cgroup.procs"), "7\n".repeat(100_000));
+        machine.put(&format!("{CGROUPS}/crowd/cpu.weight"), "100\n");
+        assert!(own_group(&machine.root(), "/vm.scope", 7).is_some());
+        assert_eq!(own_group(&machine.root(), "/broad", 7), None);
+        let mut left = BREADTH;
+        holds_only(&machine.root().path(CGROUPS).join("broad"), 7, DEPTH, &mut left);
+        assert_eq!(left, 0, "no group is looked at beyond the bound");
     }
 
     #[test]

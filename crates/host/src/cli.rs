@@ -47,6 +47,9 @@ pub struct HostArgs {
     /// Folder of the lock and the status socket
     #[arg(long, default_value = RUN_DIR, env = "ENTRAIN_RUN_DIR")]
     pub run_dir: PathBuf,
+    /// Never look through guests' memory for agents: only those that ring are found (docs/host.md)
+    #[arg(long)]
+    pub no_search: bool,
     /// Classes of VMs (docs/classes.md); read again on SIGHUP
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -109,6 +112,7 @@ pub fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
     );
     let options = Options {
         run_dir: args.run_dir,
+        search: !args.no_search,
         selftest: args.selftest,
         metrics: args.metrics,
         config: args.config,

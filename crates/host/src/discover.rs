@@ -10,6 +10,8 @@ use crate::slots::{MemorySlot, Slots};
 pub(crate) struct FoundVm {
     /// The VMM's process.
     pub(crate) tgid: i32,
+    /// The user that it runs as.
+    pub(crate) user: u32,
     /// Its memory.
     pub(crate) slots: Slots,
     /// Its vCPUs that have run, by KVM's vcpu_id.
@@ -32,7 +34,7 @@ pub(crate) fn group(found: &[Found]) -> BTreeMap<u64, FoundVm> {
     for record in found {
         let vm = vms.entry(record.kvm).or_insert_with(|| FoundVm { tgid: record.tgid, ..FoundVm::default() });
         match record.kind {
-            FOUND_VM => {}
+            FOUND_VM => vm.user = record.id,
             // KVM knows the thread once it has entered the vCPU for the first time.
             FOUND_VCPU if record.tid > 0 => {
                 vm.vcpus.insert(record.id, FoundVcpu { tid: record.tid, kvm_vcpu: record.a });

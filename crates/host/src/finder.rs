@@ -19,6 +19,7 @@ use crate::skeleton::discover;
 /// The loaded discovery program; it runs only when it is asked.
 pub struct Finder {
     link: Link,
+    skel: discover::DiscoverSkel<'static>,
 }
 
 /// A VM that runs on this host.
@@ -53,15 +54,18 @@ impl Finder {
         let open = discover::DiscoverSkelBuilder::default().open(storage).map_err(Error::at(Step::Open, "discover"))?;
         let skel = open.load().map_err(Error::at(Step::Load, "discover"))?;
         let link = skel.progs.discover.attach().map_err(Error::at(Step::Attach, "discover"))?;
-        Ok(Self { link })
+        Ok(Self { link, skel })
     }
 
     /// One pass over all open files of all processes: VMs by the address of the kernel's struct kvm.
-    pub(crate) fn vms(&self) -> Result<BTreeMap<u64, FoundVm>, Error> {
+    pub(crate) fn vms(&mut self) -> Result<BTreeMap<u64, FoundVm>, Error> {
         Ok(group(&self.records()?))
     }
 
-    fn records(&self) -> Result<Vec<Found>, Error> {
+    fn records(&mut self) -> Result<Vec<Found>, Error> {
+        if let Some(data) = self.skel.maps.bss_data.as_deref_mut() {
+            data.pass += 1;
+        }
         let mut iter = Iter::new(&self.link).map_err(Error::at(Step::Run, "discover"))?;
         let mut bytes = Vec::new();
         iter.read_to_end(&mut bytes).map_err(|e| Error::at(Step::Run, "discover")(libbpf_rs::Error::from(e)))?;
@@ -69,7 +73,7 @@ impl Finder {
     }
 
     /// The VMs that have run, by pid.
-    pub fn machines(&self) -> Result<Vec<Machine>, Error> {
+    pub fn machines(&mut self) -> Result<Vec<Machine>, Error> {
         let found = self.vms()?;
         let mut machines: Vec<Machine> = found
             .into_iter()

@@ -48,7 +48,7 @@ pub(crate) const LINK_CLOSE: LinkOp = entrain_link_op::ENTRAIN_LINK_OP_CLOSE;
 /// Exchange, after a close and a grace period.
 pub(crate) const LINK_RELEASE: LinkOp = entrain_link_op::ENTRAIN_LINK_OP_RELEASE;
 
-/// `Found::kind`: a VM; `a` = vCPUs created.
+/// `Found::kind`: a VM; `a` = vCPUs created, `id` = its process's user.
 pub(crate) const FOUND_VM: entrain_found_kind = entrain_found_kind::ENTRAIN_FOUND_VM;
 /// `Found::kind`: a vCPU; `a` = struct kvm_vcpu, `id` = vcpu_id.
 pub(crate) const FOUND_VCPU: entrain_found_kind = entrain_found_kind::ENTRAIN_FOUND_VCPU;

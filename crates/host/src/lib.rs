@@ -37,6 +37,7 @@ mod skeleton;
 mod slots;
 mod snapshot;
 pub mod status;
+mod ticker;
 pub mod top;
 pub mod uclamp;
 #[doc(hidden)]

@@ -12,7 +12,7 @@ use thiserror::Error;
 use crate::interface::{LINK_PAIR, LINK_RELEASE, Pairing};
 use crate::memory::{Mapped, ProcessMemory};
 use crate::pidfd;
-use crate::programs::{Programs, grace_period};
+use crate::programs::{LinkStep as Step, Programs, grace_period};
 use crate::slots::Slots;
 
 /// Why a vCPU could not be paired. Nothing of the guest's has been changed.
@@ -33,6 +33,9 @@ pub(crate) enum PairError {
     /// The kernel does not take the mapping.
     #[error("the kernel does not pin the guest's page at {gpa:#x}: {source}")]
     Pin { gpa: u64, source: libbpf_rs::Error },
+    /// The pinned memory is not what was verified.
+    #[error("the VMM's memory at {gpa:#x} of the guest changed while it was being paired")]
+    Swapped { gpa: u64 },
     /// The offer went away meanwhile.
     #[error("the guest took its offer back")]
     TakenBack,
@@ -83,6 +86,7 @@ pub(crate) fn check(slots: &Slots, gpa: u64, link: u64, bytes: &[u8; PAGE_SIZE])
 pub(crate) struct Paired {
     pidfd: OwnedFd,
     offer: Link,
+    gpa: u64,
 }
 
 impl Paired {
@@ -124,6 +128,7 @@ impl Paired {
             nr_running: pointer(load.as_ref().map(|(_, nr)| nr.address())),
             seed: page.seed.raw(),
             cookie: page.cookie,
+            gpa: page.gpa,
             boot_id: page.boot_id,
             generation: page.generation,
             // Opened by the step that accepts the offer.
@@ -139,17 +144,24 @@ impl Paired {
             .attach_pairing(pidfd.as_raw_fd(), &value)
             .map_err(|source| PairError::Pin { gpa: page.gpa, source })?;
         let offer = Link { generation: page.generation, state: LinkState::Offered };
-        let paired = Self { pidfd, offer };
+        let paired = Self { pidfd, offer, gpa: page.gpa };
         let wanted = offer.with(LinkState::Paired).raw();
         let was = programs.link_step(index, LINK_PAIR, offer.raw(), wanted);
         match was {
-            Ok(Some(was)) if was == offer.raw() => Ok(paired),
+            Ok(Step::Was(was)) if was == offer.raw() => Ok(paired),
             other => {
                 programs.detach_pairing(paired.pidfd.as_raw_fd());
-                other?;
-                Err(PairError::TakenBack)
+                match other? {
+                    Step::Stale => Err(PairError::Swapped { gpa: page.gpa }),
+                    _ => Err(PairError::TakenBack),
+                }
             }
         }
+    }
+
+    /// Where its page is in the guest's memory.
+    pub(crate) fn gpa(&self) -> u64 {
+        self.gpa
     }
 
     /// The link word while the guest asks for the page.
@@ -182,7 +194,7 @@ pub(crate) fn release(programs: &Programs, pages: Vec<(u32, Paired)>) -> Result<
         let released = paired.offer.with(LinkState::Released).raw();
         for state in [LinkState::Paired, LinkState::Releasing] {
             let expected = paired.offer.with(state).raw();
-            if programs.link_step(index, LINK_RELEASE, expected, released)? == Some(expected) {
+            if programs.link_step(index, LINK_RELEASE, expected, released)? == Step::Was(expected) {
                 told += 1;
                 break;
             }

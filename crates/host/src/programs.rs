@@ -15,13 +15,14 @@ use crate::interface::{HOST_VCPUS, HOST_VMS, LinkArgs, Pcpu, TickArgs, TrackArgs
 use crate::interface::{LINK_CLOSE, LinkOp, Pairing, SelftestArgs, from_bytes};
 use crate::program_info;
 use crate::skeleton::observe;
+use crate::ticker::Ticker;
 
 /// Everything of `bpf/observe.bpf.c` that is loaded into the kernel. Nothing is pinned in a file system: when the process ends, in whatever
 /// way, the kernel detaches the programs and frees the maps, and with them every pin of guest memory.
 pub(crate) struct Programs {
     observe: observe::ObserveSkel<'static>,
     links: Vec<Link>,
-    has_levels: bool,
+    ticker: Ticker,
     /// The tracepoint of arm64 that tells of vCPUs which wait.
     has_wfx: bool,
     /// Entries of vCPUs.
@@ -36,6 +37,20 @@ pub(crate) struct Programs {
 fn storage() -> &'static mut MaybeUninit<OpenObject> {
     Box::leak(Box::new(MaybeUninit::uninit()))
 }
+
+/// What became of a step of the link word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LinkStep {
+    /// The word as it was; it was exchanged if that is what was expected.
+    Was(u64),
+    /// The pinned memory is not the page that was verified; nothing was written.
+    Stale,
+    /// No page is mapped.
+    Nothing,
+}
+
+/// `LinkArgs::error`, as bpf/observe/calls.bpf.h has it.
+const STALE: i32 = -116;
 
 impl Programs {
     /// Loads everything and attaches nothing. `pcpus` is the number of possible pCPUs, `extra` the
@@ -64,8 +79,10 @@ impl Programs {
                 ArrayView::new(observe.maps.pcpus.as_fd(), pcpus as usize).map_err(view)?,
             )
         };
-        let (has_levels, has_wfx) = (features.freq_scale, features.kvm_wfx);
-        Ok(Self { observe, links: Vec::new(), has_levels, has_wfx, vcpus, vms, pcpus })
+        let levels = features.freq_scale.then(|| (&observe.progs.levels, pcpus.entries() as u32));
+        let ticker = Ticker::new(&observe.progs.tick, levels);
+        let ticker = ticker.map_err(|error| Error::at(Step::Run, "tick")(libbpf_rs::Error::from(error)))?;
+        Ok(Self { has_wfx: features.kvm_wfx, links: Vec::new(), ticker, vcpus, vms, pcpus, observe })
     }
 
     /// The maps of bpf/channel.h, for the scheduler's programs to share. One that can't be copied is left out: the
@@ -181,11 +198,15 @@ impl Programs {
         run(&self.observe.progs.untrack, "untrack", &mut TrackArgs { index, tid: 0, error: 0 })
     }
 
-    /// Compares and swaps the link word of entry `index`. The word as it was; `None` when no page is mapped.
-    pub(crate) fn link_step(&self, index: u32, op: LinkOp, expected: u64, wanted: u64) -> Result<Option<u64>, Error> {
+    /// Compares and swaps the link word of entry `index`.
+    pub(crate) fn link_step(&self, index: u32, op: LinkOp, expected: u64, wanted: u64) -> Result<LinkStep, Error> {
         let mut args = LinkArgs { index, op, expected, wanted, ..LinkArgs::default() };
         run(&self.observe.progs.link_step, "link_step", &mut args)?;
-        Ok((args.error == 0).then_some(args.was))
+        Ok(match args.error {
+            0 => LinkStep::Was(args.was),
+            STALE => LinkStep::Stale,
+            _ => LinkStep::Nothing,
+        })
     }
 
     /// Ends publishing to entry `index`; what runs at this moment may still write until [`grace_period`] has passed.
@@ -195,18 +216,17 @@ impl Programs {
 
     /// Checks pairings, reads guests, publishes what changes slowly; `entries` is the highest used index + 1.
     pub(crate) fn tick(&self, entries: u32) -> Result<TickArgs, Error> {
-        if self.has_levels {
-            let pcpus = self.pcpus.entries() as u32;
-            run(&self.observe.progs.levels, "levels", &mut TickArgs { entries: pcpus, ..TickArgs::default() })?;
-        }
-        self.tick_pages(entries)
+        self.ticker.tick(entries).map_err(|error| Error::at(Step::Run, "tick")(libbpf_rs::Error::from(error)))
+    }
+
+    /// The tick alone, for another thread.
+    pub(crate) fn ticker(&self) -> Ticker {
+        self.ticker.clone()
     }
 
     /// The part of the tick that is about pages.
     pub(crate) fn tick_pages(&self, entries: u32) -> Result<TickArgs, Error> {
-        let mut args = TickArgs { entries, ..TickArgs::default() };
-        run(&self.observe.progs.tick, "tick", &mut args)?;
-        Ok(args)
+        self.ticker.pages(entries).map_err(|error| Error::at(Step::Run, "tick")(libbpf_rs::Error::from(error)))
     }
 
     /// The self-test of the channel: answers guests that hammer their pages, for so long. Never in normal service.

@@ -1,11 +1,13 @@
 //! What a guest offers, and the pairing with all its vCPUs.
 
+use std::collections::HashSet;
+
 use entrain_channel::page::PAGE_SIZE;
 use entrain_channel::validate::{Refusal, ValidatedHeader, validate_directory, validate_sibling};
 use tracing::{debug, info, warn};
 
 use crate::channel::Channel;
-use crate::memory::{ProcessMemory, writes_reach_others};
+use crate::memory::ProcessMemory;
 use crate::pair::{PairError, Paired, Verified, layout_number, verify};
 use crate::programs::Programs;
 use crate::slots::Slots;
@@ -21,7 +23,7 @@ pub(crate) fn consider(programs: &Programs, vm: &mut Vm, memory: &ProcessMemory,
     if vm.registration.as_ref().is_some_and(|known| known.first.cookie == verified.page.cookie) {
         return;
     }
-    vm.registration = Some(Registration { pages, first: verified.page });
+    vm.registration = Some(Registration { pages, first: verified.page, next: 0 });
     describe(programs, vm, &verified);
     pair_registered(programs, vm, memory);
 }
@@ -65,14 +67,23 @@ fn describe(programs: &Programs, vm: &Vm, first: &Verified) {
     programs.vms.set(vm.number as usize, entry);
 }
 
-/// Pairs with every page of the registration that is on offer and not paired yet.
+/// Pages that one look reads beyond the vCPUs that are not paired: those of vCPUs that are offline stand between.
+const SPARE: usize = 8;
+
+/// Pairs with the pages of the registration that are on offer and not paired yet. The guest claims up to 256 of them; KVM
+/// knows how many vCPUs it has, and no more pages than these and [`SPARE`] are read at a time.
 pub(crate) fn pair_registered(programs: &Programs, vm: &mut Vm, memory: &ProcessMemory) {
     let Some(registration) = vm.registration.clone() else { return };
     let before = vm.paired();
-    let mut missing = 0;
     let mut lost = false;
     let mut read_only = 0;
-    for (number, &gpa) in registration.pages.iter().enumerate() {
+    let look = look(vm, &registration);
+    let mut missing = look.left;
+    if let Some(registration) = &mut vm.registration {
+        registration.next = look.next;
+    }
+    for number in look.numbers {
+        let gpa = registration.pages[number];
         let verified = match sibling(&vm.found.slots, memory, &registration.first, number as u32, gpa) {
             Ok(verified) => verified,
             // Paired already, or withdrawn.
@@ -92,7 +103,8 @@ pub(crate) fn pair_registered(programs: &Programs, vm: &mut Vm, memory: &Process
         let vcpu = &vm.vcpus[&id];
         let (index, tid) = (vcpu.index, vcpu.tid);
         let hva = vm.found.slots.hva(gpa, PAGE_SIZE as u64);
-        let shared = hva.and_then(|hva| memory.region(hva, PAGE_SIZE as u64)).is_some_and(writes_reach_others);
+        let region = hva.and_then(|hva| memory.region(hva, PAGE_SIZE as u64).ok()?);
+        let shared = region.is_some_and(|region| region.written_file().is_some());
         read_preempt(programs, vm, index, &verified, shared);
         if !shared {
             read_only += 1;
@@ -107,6 +119,28 @@ pub(crate) fn pair_registered(programs: &Programs, vm: &mut Vm, memory: &Process
         }
     }
     settle(vm, before, Left { missing, read_only, lost });
+}
+
+/// Which pages of a registration one look reads.
+#[derive(Debug, PartialEq, Eq)]
+struct Look {
+    numbers: Vec<usize>,
+    /// Where the next look begins.
+    next: usize,
+    /// Pages that are neither paired nor read.
+    left: usize,
+}
+
+fn look(vm: &Vm, registration: &Registration) -> Look {
+    let paired: HashSet<u64> = vm.vcpus.values().filter_map(|vcpu| Some(vcpu.paired.as_ref()?.gpa())).collect();
+    let most = vm.vcpus.len() - vm.paired() + SPARE;
+    let count = registration.pages.len();
+    let open = (0..count).map(|i| (registration.next + i) % count);
+    let mut numbers: Vec<usize> = open.filter(|number| !paired.contains(&registration.pages[*number])).collect();
+    let left = numbers.len().saturating_sub(most);
+    let next = numbers.get(most).copied().unwrap_or(0);
+    numbers.truncate(most);
+    Look { numbers, next, left }
 }
 
 /// What could not be paired.
@@ -180,5 +214,37 @@ fn refused(vm: &mut Vm, gpa: u64, error: &PairError) {
                 warn!("{}: not paired: {error}", vm.name);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::discover::FoundVm;
+    use crate::untrusted::tests::header;
+    use crate::vm::Vcpu;
+
+    /// Issue 23, finding 3: what a guest claims is bounded by what KVM knows of it.
+    #[test]
+    fn a_claim_of_many_pages_is_read_in_parts_that_go_round() {
+        let mut vm = Vm::new(0, "vm".into(), FoundVm::default());
+        for id in 0..2 {
+            vm.vcpus.insert(id, Vcpu { index: id, tid: 1, kvm_vcpu: 0, paired: None });
+        }
+        let pages: Vec<u64> = (0..256).map(|number| number * 0x1000).collect();
+        let mut registration = Registration { pages, first: header(), next: 0 };
+        let mut seen = HashSet::new();
+        for _ in 0..26 {
+            let now = look(&vm, &registration);
+            assert!(now.numbers.len() == 2 + SPARE && now.left == 256 - 2 - SPARE, "{now:?}");
+            seen.extend(now.numbers);
+            registration.next = now.next;
+        }
+        assert_eq!(seen.len(), 256, "in time all of them");
+        registration.pages.truncate(2);
+        assert_eq!(
+            look(&vm, &Registration { next: 0, ..registration }),
+            Look { numbers: vec![0, 1], next: 0, left: 0 }
+        );
     }
 }

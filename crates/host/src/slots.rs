@@ -26,16 +26,17 @@ impl MemorySlot {
     }
 }
 
-/// A VM's memory slots, biggest first.
+/// A VM's memory slots, biggest first. All of them begin and end with a page, as KVM has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Slots(Vec<MemorySlot>);
 
 impl Slots {
-    /// Of slots in any order; ROM and slots that cannot be are left out.
+    /// Of slots in any order; ROM and slots that KVM would not have are left out.
     pub(crate) fn new(mut slots: Vec<MemorySlot>) -> Self {
         slots.retain(|slot| {
             slot.flags & SLOT_READ_ONLY == 0
                 && slot.size >= PAGE
+                && [slot.gpa, slot.size, slot.hva].iter().all(|number| number.is_multiple_of(PAGE))
                 && slot.gpa.checked_add(slot.size).is_some()
                 && slot.hva.checked_add(slot.size).is_some()
         });
@@ -82,17 +83,18 @@ mod tests {
     #[test]
     fn rom_and_impossible_slots_are_left_out() {
         let rom = MemorySlot { flags: SLOT_READ_ONLY, ..slot(0, 1 << 20, 0x1000) };
-        let wraps = slot(u64::MAX - 4096, 8192, 0x1000);
-        assert_eq!(Slots::new(vec![rom, wraps]), Slots::default());
+        let wraps = slot(u64::MAX - 4095, 8192, 0x1000);
+        let askew = slot(0, 1 << 20, 0x1001);
+        assert_eq!(Slots::new(vec![rom, wraps, askew]), Slots::default());
     }
 
     proptest! {
         #[test]
         fn a_found_address_is_inside_its_slot(
-            raw in prop::collection::vec((0u64..1 << 40, 1u64..1 << 34, 0u64..1 << 46), 0..20),
+            raw in prop::collection::vec((0u64..1 << 28, 1u64..1 << 22, 0u64..1 << 34), 0..20),
             gpa in 0u64..1 << 41, length in 1u64..8192,
         ) {
-            let slots = Slots::new(raw.into_iter().map(|(gpa, size, hva)| slot(gpa, size, hva)).collect());
+            let slots = Slots::new(raw.into_iter().map(|(gpa, size, hva)| slot(gpa * PAGE, size * PAGE, hva * PAGE)).collect());
             if let Some(found) = slots.find(gpa, length) {
                 prop_assert!(gpa >= found.gpa && gpa + length <= found.gpa + found.size);
                 prop_assert!(slots.hva(gpa, length).is_some());

@@ -2,7 +2,6 @@
 //! the product's own parsers behind plain arguments, and what must hold of their results as assertions.
 
 use std::path::Path;
-use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use entrain_channel::page::{MAX_VCPUS, PAGE_SIZE};
@@ -65,19 +64,24 @@ pub fn page(raw: &[RawSlot], gpa: u64, link: u64, bytes: &[u8; PAGE_SIZE]) -> bo
 /// A guest's memory, in this process: searched, and every offer in it verified with all its pages. The slots' addresses
 /// may be anything. Returns how many pages could be paired with.
 pub fn memory(raw: &[RawSlot]) -> usize {
-    static SELF: LazyLock<ProcessMemory> = LazyLock::new(|| {
-        ProcessMemory::read(&Root::live(), std::process::id() as i32).expect("a process reads its own maps")
-    });
+    thread_local! {
+        static SELF: ProcessMemory =
+            ProcessMemory::of(&Root::live(), std::process::id() as i32).expect("a process reads its own maps");
+    }
+    SELF.with(|own| memory_of(raw, own))
+}
+
+fn memory_of(raw: &[RawSlot], own: &ProcessMemory) -> usize {
     let slots = slots(raw);
     let deadline = Instant::now() + Duration::from_millis(200);
-    let Ok(Some(hits)) = Scan::new().advance(&slots, &SELF, deadline) else { return 0 };
+    let Ok(hits) = Scan::new().advance(&slots, own, deadline) else { return 0 };
     let mut pages = 0;
     for gpa in hits {
-        let Ok(Some((first, directory))) = register::offer(&slots, &SELF, gpa) else { continue };
+        let Ok(Some((first, directory))) = register::offer(&slots, own, gpa) else { continue };
         inside(&slots, &first.page);
         assert_eq!(directory.len(), first.page.nr_vcpus as usize);
         for (number, &gpa) in directory.iter().enumerate() {
-            let Ok(verified) = register::sibling(&slots, &SELF, &first.page, number as u32, gpa) else { continue };
+            let Ok(verified) = register::sibling(&slots, own, &first.page, number as u32, gpa) else { continue };
             inside(&slots, &verified.page);
             assert_eq!((verified.page.cookie, verified.page.gpa), (first.page.cookie, gpa));
             pages += 1;
@@ -116,12 +120,38 @@ pub fn status(request: &str, before: &str, now: &str) {
 /// A VMM's `comm`, `cmdline`, `cgroup` and `maps`: its user chooses names of files, of itself and of its VM.
 pub fn process(comm: &str, line: &[u8], cgroup_file: &str, maps: &str) {
     if let Some(name) = name::chosen_name(comm, line) {
-        assert!(!name.is_empty() && name.chars().count() <= 40 && !name.contains(char::is_control), "{name:?}");
+        assert!(
+            !name.is_empty() && name.chars().count() <= 40 && name.chars().all(entrain_system::is_plain),
+            "{name:?}"
+        );
     }
     if let Some(path) = cgroup::path_in(cgroup_file) {
         assert!(!path.contains('\n'));
     }
     for mapping in maps::parse(maps) {
         assert!(mapping.start <= mapping.end);
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use entrain_channel::validate::ValidatedHeader;
+    use entrain_channel::word::Seed;
+
+    /// Of a page that passed.
+    pub(crate) fn header() -> ValidatedHeader {
+        ValidatedHeader {
+            vcpu: 0,
+            nr_vcpus: 4,
+            hwid: None,
+            cookie: 7,
+            gpa: 0x1000,
+            features: 0,
+            boot_id: 5,
+            seed: Seed::from_raw(0xabcd).expect("a good one"),
+            generation: 1,
+            preempt: None,
+            load: None,
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! One VM that the daemon knows.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Instant;
 
 use crate::cgroup::Group;
@@ -9,6 +9,10 @@ use crate::discover::FoundVm;
 use crate::pair::Paired;
 use crate::scan::Scan;
 
+/// Offers that wait to be considered. An honest guest has one; rings and finds beyond these are dropped, and an honest guest
+/// rings again.
+const OFFERS: usize = 12;
+
 /// What a guest has registered: the pages of one cookie.
 #[derive(Clone, Debug)]
 pub(crate) struct Registration {
@@ -16,6 +20,8 @@ pub(crate) struct Registration {
     pub(crate) pages: Vec<u64>,
     /// The page of vCPU 0, as verified.
     pub(crate) first: entrain_channel::validate::ValidatedHeader,
+    /// Which page the next look begins with.
+    pub(crate) next: usize,
 }
 
 /// A vCPU that is watched.
@@ -38,7 +44,11 @@ pub(crate) struct Vm {
     /// By KVM's vcpu_id.
     pub(crate) vcpus: BTreeMap<u32, Vcpu>,
     pub(crate) scan: Scan,
+    /// Guest-physical addresses of pages that may be the first of a registration; [`OFFERS`] at most.
+    pub(crate) offers: VecDeque<u64>,
     pub(crate) registration: Option<Registration>,
+    /// What is registered and not paired is to be looked at again.
+    pub(crate) look: bool,
     pub(crate) channel: Channel,
     /// The agent's heartbeat and when it last changed.
     pub(crate) beat: (u64, Instant),
@@ -60,7 +70,9 @@ impl Vm {
             found,
             vcpus: BTreeMap::new(),
             scan: Scan::new(),
+            offers: VecDeque::new(),
             registration: None,
+            look: false,
             channel: Channel::Silent,
             beat: (0, Instant::now()),
             ran: 0,
@@ -75,6 +87,13 @@ impl Vm {
     pub(crate) fn first_time(&mut self, text: &str) -> bool {
         // A guest that makes up ever new mistakes fills neither the log nor the memory.
         self.said.len() < 32 && self.said.insert(text.to_owned())
+    }
+
+    /// A page at `gpa` may be the first of a registration.
+    pub(crate) fn offer(&mut self, gpa: u64) {
+        if self.offers.len() < OFFERS && !self.offers.contains(&gpa) {
+            self.offers.push_back(gpa);
+        }
     }
 
     /// Its pages are given up: the search begins anew, where the first of them was.
@@ -92,6 +111,13 @@ impl Vm {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rings_beyond_what_is_kept_are_dropped() {
+        let mut vm = Vm::new(0, "vm".into(), FoundVm::default());
+        (0..1000).for_each(|page| vm.offer(page % 500));
+        assert_eq!(vm.offers, (0..OFFERS as u64).collect::<Vec<_>>());
+    }
 
     #[test]
     fn a_fact_is_said_once() {

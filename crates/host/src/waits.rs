@@ -54,7 +54,8 @@ impl Waits {
             .into_iter()
             .filter_map(|(key, wait)| {
                 let comm = wait.comm.split(|byte| *byte == 0).next().unwrap_or_default();
-                let comm: String = String::from_utf8_lossy(comm).chars().filter(|c| !c.is_control()).collect();
+                let comm: String =
+                    String::from_utf8_lossy(comm).chars().filter(|c| entrain_system::is_plain(*c)).collect();
                 Some(WaitStatus {
                     tid: *vcpus.get(&key.index)?,
                     who: key.who,

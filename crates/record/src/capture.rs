@@ -54,7 +54,7 @@ pub(crate) fn capture(wish: &Wish) -> anyhow::Result<Outcome> {
         bail!("this machine has no KVM: load its module (kvm_intel or kvm_amd), or boot arm64 at EL2");
     }
     entrain_bpf::quiet();
-    let finder = Finder::load()?;
+    let mut finder = Finder::load()?;
     let machines = finder.machines()?;
     check(&machines, &wish.vms)?;
     let tids: Vec<i32> = machines.iter().flat_map(|vm| &vm.vcpus).map(|vcpu| vcpu.tid).collect();

@@ -140,6 +140,6 @@ impl Programs {
 fn name(told: &record_name) -> Name {
     let comm = told.comm.split(|byte| *byte == 0).next().unwrap_or_default();
     // Threads choose their names; terminals and pages shall not suffer.
-    let comm = String::from_utf8_lossy(comm).chars().filter(|c| !c.is_control()).collect();
+    let comm = String::from_utf8_lossy(comm).chars().filter(|c| entrain_system::is_plain(*c)).collect();
     Name(told.tid, told.tgid as u32, comm)
 }

@@ -19,11 +19,13 @@ mod error;
 pub mod fake;
 pub mod kallsyms;
 pub mod maps;
+mod plain;
 mod root;
 mod topology;
 
 pub use clock::monotonic_ns;
 pub use cpu_set::{CpuSet, MAX_CPUS, ParseError};
 pub use error::{Result, SystemError};
+pub use plain::is_plain;
 pub use root::Root;
 pub use topology::{Cpu, Topology};

@@ -32,6 +32,7 @@ struct entrain_pairing {
 	__u64 seed;
 	__u64 cookie;
 	__u64 boot_id;
+	__u64 gpa;
 	__u32 generation;
 	__u32 closed; /* nothing is written any more */
 	__u32 instant_busy;
@@ -175,6 +176,11 @@ static __always_inline void page__put_instant(struct entrain_vcpu *vcpu, struct 
 	for (i = 0; i < 2; i++) {
 		if (__sync_val_compare_and_swap(&pairing->instant_busy, 0, 1) != 0) {
 			vcpu->races++;
+			return;
+		}
+		/* Whoever comes here looked at the pairing earlier; a word before this one may have ended it. */
+		if (READ_ONCE(pairing->closed)) {
+			__sync_lock_test_and_set(&pairing->instant_busy, 0);
 			return;
 		}
 		value = READ_ONCE(vcpu->instant);

@@ -12,6 +12,23 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+typedef struct {
+	unsigned int val;
+} kuid_t;
+
+struct cred {
+	kuid_t uid;
+};
+
+/* What of a task only this program reads; the loader takes what stands before the three underscores for the name. */
+struct task_struct___owner {
+	const struct cred *cred;
+};
+
+#pragma clang attribute pop
+
 #define ANON_INODE_FS_MAGIC 0x09041934
 #define PAGE_SHIFT	    12
 
@@ -29,6 +46,57 @@ static __always_inline bool is_vcpu(const char *name)
 {
 	return name[0] == 'k' && name[1] == 'v' && name[2] == 'm' && name[3] == '-' && name[4] == 'v' &&
 	       name[5] == 'c' && name[6] == 'p' && name[7] == 'u' && name[8] == ':';
+}
+
+/*
+ * What one pass tells of at most, of all processes and of one: a VM has some 10 to 60 slots and at most 4,096 vCPUs. A
+ * user may open the same VM through half a million descriptors; each VM and vCPU is told of once in a pass.
+ */
+#define PASS_RECORDS	262144
+#define PROCESS_RECORDS 8192
+#define TOLD		16384
+
+/* The pass, by the daemon, which runs one at a time; and what it has told of so far. */
+__u64 pass = 0;
+__u64 told_pass = 0;
+__u32 told_records = 0;
+__u32 told_process = 0;
+int told_tgid = 0;
+
+/* Address of a struct kvm or kvm_vcpu -> the last pass that told of it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, TOLD);
+	__type(key, __u64);
+	__type(value, __u64);
+} told SEC(".maps");
+
+static __always_inline bool told__first(const void *what)
+{
+	__u64 key = (__u64)what, now = pass, *last = bpf_map_lookup_elem(&told, &key);
+
+	if (last && *last == now)
+		return false;
+	bpf_map_update_elem(&told, &key, &now, BPF_ANY);
+	return true;
+}
+
+static void tell(struct seq_file *seq, struct entrain_found *out)
+{
+	if (told_pass != pass) {
+		told_pass = pass;
+		told_records = 0;
+		told_tgid = 0;
+	}
+	if (told_tgid != out->tgid) {
+		told_tgid = out->tgid;
+		told_process = 0;
+	}
+	if (told_records >= PASS_RECORDS || told_process >= PROCESS_RECORDS)
+		return;
+	told_records++;
+	told_process++;
+	bpf_seq_write(seq, out, sizeof(*out));
 }
 
 /* Never used: what an iterator writes has no BTF of its own, and its type reaches Rust through the skeleton. */
@@ -56,7 +124,7 @@ static void emit_slots(struct seq_file *seq, struct kvm *kvm, int tgid)
 			out.b = (__u64)BPF_CORE_READ(slot, npages) << PAGE_SHIFT;
 			out.c = BPF_CORE_READ(slot, userspace_addr);
 			out.id = BPF_CORE_READ(slot, flags);
-			bpf_seq_write(seq, &out, sizeof(out));
+			tell(seq, &out);
 			emitted++;
 			node = BPF_CORE_READ(node, next);
 		}
@@ -79,18 +147,19 @@ int discover(struct bpf_iter__task_file *ctx)
 		struct kvm *kvm = file->private_data;
 
 		/* The file may have been handed to others; the VM belongs to the process whose memory it maps. */
-		if (BPF_CORE_READ(kvm, mm) != task->mm)
+		if (BPF_CORE_READ(kvm, mm) != task->mm || !told__first(kvm))
 			return 0;
 		out.kind = ENTRAIN_FOUND_VM;
 		out.tgid = task->tgid;
 		out.kvm = (__u64)kvm;
 		out.a = BPF_CORE_READ(kvm, created_vcpus);
-		bpf_seq_write(seq, &out, sizeof(out));
+		out.id = BPF_CORE_READ((struct task_struct___owner *)task, cred, uid.val);
+		tell(seq, &out);
 		emit_slots(seq, kvm, task->tgid);
 	} else if (is_vcpu(name)) {
 		struct kvm_vcpu *vcpu = file->private_data;
 
-		if (BPF_CORE_READ(vcpu, kvm, mm) != task->mm)
+		if (BPF_CORE_READ(vcpu, kvm, mm) != task->mm || !told__first(vcpu))
 			return 0;
 		out.kind = ENTRAIN_FOUND_VCPU;
 		out.tgid = task->tgid;
@@ -98,7 +167,7 @@ int discover(struct bpf_iter__task_file *ctx)
 		out.a = (__u64)vcpu;
 		out.id = BPF_CORE_READ(vcpu, vcpu_id);
 		out.tid = BPF_CORE_READ(vcpu, pid, numbers[0].nr);
-		bpf_seq_write(seq, &out, sizeof(out));
+		tell(seq, &out);
 	}
 	return 0;
 }

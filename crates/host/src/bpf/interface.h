@@ -165,7 +165,7 @@ struct entrain_link_args {
 	__u64 expected;
 	__u64 wanted;
 	__u64 was;   /* out: what the word held; the exchange happened if this is `expected` */
-	__s32 error; /* out: 0, or -ENOENT when nothing is mapped */
+	__s32 error; /* out: 0, -ENOENT when nothing is mapped, -ESTALE when it is not the page that was verified */
 	__u32 pad;
 };
 
@@ -186,7 +186,7 @@ struct entrain_selftest_args {
 
 /* What the discovery reports. */
 enum entrain_found_kind {
-	ENTRAIN_FOUND_VM = 1,	/* a = vCPUs created */
+	ENTRAIN_FOUND_VM = 1,	/* a = vCPUs created, id = user of the process */
 	ENTRAIN_FOUND_VCPU = 2, /* a = struct kvm_vcpu, id = vcpu_id, tid */
 	ENTRAIN_FOUND_SLOT = 3, /* a = gpa, b = size, c = hva, id = flags */
 };

@@ -15,6 +15,9 @@ use crate::error::{HostError, system};
 use crate::interface::{self, EVENT_DOORBELL, EVENT_IDLE, from_bytes};
 use crate::status::Question;
 
+/// Records of BPF that are taken at a time: as many as its ring holds. Guests and users decide how fast they come.
+const RECORDS: usize = 1024;
+
 /// Something that the main loop acts on.
 #[derive(Debug)]
 pub(super) enum Event {
@@ -97,9 +100,14 @@ impl Events {
     /// A way into the queue for the questions of clients, from threads of their own. It answers whether the main loop
     /// will see the question.
     pub(super) fn questions(&self) -> Result<impl Fn(Question) -> bool + Send + Sync + use<>, HostError> {
-        let waker = self.signals.waker.try_clone().map_err(system("cannot copy a socket"))?;
+        let waker = self.waker()?;
         let sender = self.sender.clone();
         Ok(move |question| sender.send(Event::Asked(question)).is_ok() && (&waker).write_all(&[1]).is_ok())
+    }
+
+    /// What wakes the main loop.
+    pub(super) fn waker(&self) -> Result<UnixStream, HostError> {
+        self.signals.waker.try_clone().map_err(system("cannot copy a socket"))
     }
 
     /// Sleeps until `until` or until something has happened. Returns what has happened so far: what comes while these are
@@ -107,7 +115,7 @@ impl Events {
     pub(super) fn wait(&mut self, until: Option<Instant>) -> Vec<Event> {
         self.sleep(until);
         // Errors here are those of our own callback, which has none.
-        let _ = self.ring.consume();
+        let _ = self.ring.consume_raw_n(RECORDS);
         let mut drain = [0; 64];
         while (&self.signals.woken).read(&mut drain).is_ok_and(|n| n > 0) {}
         let flags = [(&self.signals.stop, Event::Stop), (&self.signals.reload, Event::Reload)];

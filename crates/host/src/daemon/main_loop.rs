@@ -6,7 +6,7 @@ use sd_notify::NotifyState;
 use tracing::{info, warn};
 
 use super::events::{Event, Events};
-use super::heartbeat::{self, Heartbeat};
+use super::heartbeat::{self, Heart};
 use super::instance::tell_service_manager;
 use super::timers::{Task, Timers};
 use crate::classes::apply::{Running, Weights};
@@ -22,8 +22,11 @@ use crate::waits::Waits;
 
 /// VMs are looked for this often, and sooner after events.
 const DISCOVERY: Duration = Duration::from_secs(1);
-/// Time per discovery that the search for agents may take: 4 % of one CPU at most.
-const SEARCH: Duration = Duration::from_millis(40);
+/// The search for agents takes so long at a time; how much in all, the fleet's allowance says.
+const SEARCH: Duration = Duration::from_millis(20);
+/// A look for VMs takes at most one part in so many of the time: it walks every open file of every process, and any user
+/// may open half a million, or end vCPUs, which asks for a look, without end.
+const DISCOVERY_PART: u32 = 20;
 /// How much of each heartbeat the self-test hammers; the vCPUs need the rest.
 const SELFTEST: Duration = Duration::from_millis(50);
 
@@ -34,7 +37,9 @@ pub(super) struct MainLoop {
     mode: Box<dyn Mode>,
     events: Events,
     timers: Timers,
-    heartbeat: Heartbeat,
+    /// Before this no VMs are looked for.
+    rested: Instant,
+    heart: Heart,
     pcpus: Pcpus,
     classes: Option<Classes>,
     weights: Weights,
@@ -47,6 +52,7 @@ pub(super) struct MainLoop {
 impl MainLoop {
     pub(super) fn new(
         mut fleet: Fleet,
+        heart: Heart,
         finder: Finder,
         mode: Box<dyn Mode>,
         events: Events,
@@ -62,7 +68,8 @@ impl MainLoop {
             mode,
             events,
             timers: Timers::new(started),
-            heartbeat: Heartbeat::default(),
+            rested: started,
+            heart,
             pcpus,
             classes,
             weights: Weights::default(),
@@ -95,6 +102,16 @@ impl MainLoop {
                     Event::Stop => return Ok(()),
                 }
             }
+            let beat = self.heart.take()?;
+            if beat.gone {
+                self.fleet.let_go(true)?;
+            }
+            if beat.moved {
+                self.look_soon();
+            }
+            if self.fleet.search_is_urgent() {
+                self.search();
+            }
             self.waits.expire(&mut self.fleet.programs);
         }
     }
@@ -107,16 +124,14 @@ impl MainLoop {
 
     fn do_what_is_due(&mut self) -> Result<(), HostError> {
         let now = Instant::now();
-        if self.timers.is_due(Task::Heartbeat, now) {
-            self.beat()?;
-            self.work.ticks += 1;
-            self.work.tick_ns += now.elapsed().as_nanos() as u64;
-            self.timers.set(Task::Heartbeat, now + heartbeat::PERIOD);
+        if self.timers.is_due(Task::Watch, now) {
+            self.watch()?;
+            self.timers.set(Task::Watch, now + heartbeat::PERIOD);
         }
         if self.timers.is_due(Task::Discovery, now) {
             tell_service_manager(NotifyState::Watchdog);
             self.discover()?;
-            self.timers.set(Task::Discovery, Instant::now() + DISCOVERY);
+            self.timers.set(Task::Discovery, self.rested.max(now + DISCOVERY));
         }
         if self.timers.is_due(Task::Shares, now) {
             self.fleet.share_cpus()?;
@@ -129,20 +144,13 @@ impl MainLoop {
         Ok(())
     }
 
-    fn beat(&mut self) -> Result<(), HostError> {
-        let beat = self.heartbeat.beat(&self.fleet.programs, self.fleet.entries())?;
-        self.fleet.let_go(beat.gone)?;
-        if beat.moved {
-            self.look_soon();
-        }
+    fn watch(&mut self) -> Result<(), HostError> {
+        self.fleet.let_go(false)?;
         if self.mode.watch()? {
             self.fleet.set_scheduler(self.mode.schedules());
             self.timers.set(Task::Mode, Instant::now());
             // A scheduler that has just started does not know the classes.
             self.look_soon();
-        }
-        if self.fleet.search_is_urgent() {
-            self.search();
         }
         if self.selftest {
             self.fleet.selftest(SELFTEST)?;
@@ -152,7 +160,7 @@ impl MainLoop {
 
     /// VMs may have changed.
     fn look_soon(&mut self) {
-        self.timers.set(Task::Discovery, Instant::now());
+        self.timers.set(Task::Discovery, self.rested.max(Instant::now()));
     }
 
     fn discover(&mut self) -> Result<(), HostError> {
@@ -161,10 +169,14 @@ impl MainLoop {
             // Out of memory and the like: the VMs that are known go on, and the next pass is a second away.
             warn!("cannot look for VMs now: {error}");
         }
+        self.heart.set_entries(self.fleet.entries());
         self.give_classes()?;
         self.pcpus.tell(&self.fleet.programs);
         self.work.discoveries += 1;
-        self.work.discovery_ns += start.elapsed().as_nanos() as u64;
+        let took = start.elapsed();
+        self.rested = Instant::now() + took * (DISCOVERY_PART - 1);
+        self.work.discovery_ns += took.as_nanos() as u64;
+        self.fleet.look_again();
         self.search();
         Ok(())
     }
@@ -218,7 +230,9 @@ impl MainLoop {
 
     fn status(&self) -> Status {
         let figures = self.mode.figures(&self.fleet);
-        let mut status = snapshot::take(&self.fleet, self.mode.name(), self.started.elapsed(), self.work, figures);
+        let beats = self.heart.beats();
+        let work = Work { ticks: beats.count, tick_ns: beats.ns, worst_tick_gap_ns: beats.worst_gap_ns, ..self.work };
+        let mut status = snapshot::take(&self.fleet, self.mode.name(), self.started.elapsed(), work, figures);
         status.waits = self.waits.status(&self.fleet);
         status
     }

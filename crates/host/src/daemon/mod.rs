@@ -18,19 +18,22 @@ use tracing::info;
 use crate::classes::Classes;
 use crate::error::{HostError, system};
 use crate::finder::Finder;
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, Search};
 use crate::mode::Mode;
 use crate::pcpus::Pcpus;
 use crate::programs::Programs;
 use crate::status::{Asker, serve};
 use crate::{cpus, metrics, privilege, uclamp};
 use events::{Events, Signals};
+use heartbeat::Heart;
 use instance::{lock, tell_service_manager};
 use main_loop::MainLoop;
 
 /// How the daemon is to run.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// Look through guests' memory where no doorbell tells of an agent.
+    pub search: bool,
     /// For the lock and the status socket.
     pub run_dir: PathBuf,
     /// Take part in the self-test of the channel.
@@ -78,8 +81,10 @@ pub(crate) fn run(
     // All is loaded and attached: from here on file descriptors are enough.
     let left = privilege::drop_after_loading(mode.needs()).map_err(system("cannot give up capabilities"))?;
     info!("kept of all capabilities: {left:?}");
-    let fleet = Fleet::new(programs, Root::live());
-    let mut main_loop = MainLoop::new(fleet, finder, mode, events, pcpus, classes, options.selftest);
+    let fleet = Fleet::new(programs, Root::live(), Search { never: !options.search, bell: features.kvm_hypercall });
+    let ticker = fleet.programs.ticker();
+    let heart = Heart::start(move |entries| ticker.tick(entries), events.waker()?)?;
+    let mut main_loop = MainLoop::new(fleet, heart, finder, mode, events, pcpus, classes, options.selftest);
     info!("observing {cpus} pCPUs; status in {}", socket.display());
     tell_service_manager(NotifyState::Ready);
     let result = main_loop.run();

@@ -5,8 +5,8 @@ use std::time::Instant;
 /// One of the main loop's tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Task {
-    /// Tells guests that the host lives.
-    Heartbeat,
+    /// Looks after the scheduler and after agents that are silent.
+    Watch,
     /// Looks which VMs there are.
     Discovery,
     /// Tells each VM what it can have of the pCPUs.
@@ -53,16 +53,16 @@ mod tests {
         let after = |ms| start + Duration::from_millis(ms);
         let mut timers = Timers::new(start);
         assert!(
-            [Task::Heartbeat, Task::Discovery, Task::Shares, Task::Mode].map(|task| timers.is_due(task, start))[..]
+            [Task::Watch, Task::Discovery, Task::Shares, Task::Mode].map(|task| timers.is_due(task, start))[..]
                 .iter()
                 .all(|due| *due)
         );
-        timers.set(Task::Heartbeat, after(100));
+        timers.set(Task::Watch, after(100));
         timers.set(Task::Discovery, after(1000));
         timers.set(Task::Shares, after(50));
         timers.set(Task::Mode, None);
         assert_eq!(timers.next(), Some(after(50)));
-        assert!(timers.is_due(Task::Shares, after(50)) && !timers.is_due(Task::Heartbeat, after(99)));
+        assert!(timers.is_due(Task::Shares, after(50)) && !timers.is_due(Task::Watch, after(99)));
         assert!(!timers.is_due(Task::Mode, after(10_000)));
         // An event brings a task forward.
         timers.set(Task::Discovery, start);

@@ -12,7 +12,7 @@ use crate::channel::Channel;
 use crate::discover::FoundVm;
 use crate::interface::{self, HOST_VCPUS, HOST_VMS};
 use crate::name::name;
-use crate::pair;
+use crate::pair::{self, Paired};
 use crate::programs::Programs;
 use crate::slots::{MemorySlot, Slots};
 use crate::vm::{Vcpu, Vm};
@@ -31,6 +31,14 @@ impl Fleet {
         }
         // A VM without vCPUs that ran is still being made.
         found.retain(|_, vm| !vm.vcpus.is_empty());
+        // All that is to be given back at once: the wait for writes under way is the same for one page and for all.
+        let mut leaving = Vec::new();
+        for (kvm, now) in &found {
+            if let Some(vm) = self.vms.get_mut(kvm) {
+                leaving.extend(take_leaving(vm, now));
+            }
+        }
+        pair::release(&self.programs, leaving)?;
         for (kvm, now) in found {
             self.update_vm(kvm, now)?;
         }
@@ -57,7 +65,7 @@ impl Fleet {
         }
         let vm = self.vms.get_mut(&kvm).expect("added above");
         if vm.found.slots != now.slots {
-            follow_memory(&self.programs, vm, &now.slots)?;
+            follow_memory(&self.programs, vm, &now.slots);
         }
         vm.found = now;
         self.follow_vcpus(kvm)
@@ -65,11 +73,16 @@ impl Fleet {
 
     /// False: there is no room for another.
     fn add_vm(&mut self, kvm: u64, now: &FoundVm) -> bool {
-        let Some(number) = self.vm_numbers.take() else {
+        let of_user = self.vms.values().filter(|vm| vm.found.user == now.user).count();
+        let Some(number) = self.vm_numbers.allows(0, of_user).then(|| self.vm_numbers.take()).flatten() else {
             self.say_full("VMs", HOST_VMS);
             return false;
         };
-        let vm = Vm::new(number, name(&self.root, now.tgid), FoundVm { tgid: now.tgid, ..FoundVm::default() });
+        let vm = Vm::new(
+            number,
+            name(&self.root, now.tgid),
+            FoundVm { tgid: now.tgid, user: now.user, ..FoundVm::default() },
+        );
         info!("found {} (pid {}): {} vCPUs", vm.name, now.tgid, now.vcpus.len());
         self.vms.insert(kvm, vm);
         true
@@ -77,29 +90,26 @@ impl Fleet {
 
     /// Stops watching the vCPUs that have left their threads, and watches those that are new.
     fn follow_vcpus(&mut self, kvm: u64) -> Result<(), Error> {
+        let user = self.vms[&kvm].found.user;
+        let of_user = self.vms.values().filter(|vm| vm.found.user == user).map(|vm| vm.vcpus.len()).sum::<usize>();
         let vm = self.vms.get_mut(&kvm).expect("the caller's");
-        let changed: Vec<u32> = vm
-            .vcpus
-            .iter()
-            .filter(|(id, vcpu)| {
-                vm.found.vcpus.get(id).is_none_or(|f| f.tid != vcpu.tid || f.kvm_vcpu != vcpu.kvm_vcpu)
-            })
-            .map(|(id, _)| *id)
-            .collect();
+        let mut of_user = of_user - vm.vcpus.len();
+        let changed = changed_vcpus(vm, &vm.found);
         let mut others = !changed.is_empty();
         for id in changed {
             let vcpu = vm.vcpus.remove(&id).expect("listed above");
             debug!("{}: vCPU {id} has left its thread {}", vm.name, vcpu.tid);
-            pair::release(&self.programs, vcpu.paired.into_iter().map(|paired| (vcpu.index, paired)).collect())?;
             self.programs.untrack(vcpu.index)?;
             self.vcpu_numbers.give_back(vcpu.index);
         }
         let mut full = false;
+        of_user += vm.vcpus.len();
         for (id, found) in &vm.found.vcpus {
             if vm.vcpus.contains_key(id) {
                 continue;
             }
-            let Some(index) = self.vcpu_numbers.take() else {
+            let allowed = self.vcpu_numbers.allows(vm.vcpus.len(), of_user);
+            let Some(index) = allowed.then(|| self.vcpu_numbers.take()).flatten() else {
                 full = true;
                 continue;
             };
@@ -113,6 +123,7 @@ impl Fleet {
             self.programs.vcpus.set(index as usize, entry);
             if self.programs.track(index, found.tid)? {
                 vm.vcpus.insert(*id, Vcpu { index, tid: found.tid, kvm_vcpu: found.kvm_vcpu, paired: None });
+                of_user += 1;
                 others = true;
             } else {
                 self.vcpu_numbers.give_back(index);
@@ -130,32 +141,61 @@ impl Fleet {
 
     fn say_full(&mut self, what: &str, most: usize) {
         if !std::mem::replace(&mut self.full, true) {
-            warn!("this host has more {what} than the {most} that Entrain can hold: the others are left alone");
+            warn!(
+                "this host has more {what}, or one user or process has more of them, than fit into a table of {most}: \
+                 the others are left alone"
+            );
         }
     }
 }
 
-/// A VM's memory has been laid out anew, or is being copied: its pairings end where they stood on what is no longer there.
-fn follow_memory(programs: &Programs, vm: &mut Vm, now: &Slots) -> Result<(), Error> {
-    // The biggest slot is RAM; a display's memory is logged all the time.
-    let migrates = now.iter().next().is_some_and(MemorySlot::logs_writes);
+/// vCPUs that are not what they were: gone, or in another thread.
+fn changed_vcpus(vm: &Vm, now: &FoundVm) -> Vec<u32> {
+    let same = |id: &u32, vcpu: &Vcpu| {
+        now.vcpus.get(id).is_some_and(|found| found.tid == vcpu.tid && found.kvm_vcpu == vcpu.kvm_vcpu)
+    };
+    vm.vcpus.iter().filter(|(id, vcpu)| !same(id, vcpu)).map(|(id, _)| *id).collect()
+}
+
+/// The biggest slot is RAM; a display's memory is logged all the time.
+fn migrates(now: &Slots) -> bool {
+    now.iter().next().is_some_and(MemorySlot::logs_writes)
+}
+
+/// Why a VM's pairings cannot outlive a change of its memory, if so.
+fn why_memory_ends(vm: &Vm, now: &Slots) -> Option<&'static str> {
+    if vm.found.slots == *now {
+        return None;
+    }
     let mut pages = vm.registration.iter().flat_map(|registration| &registration.pages);
     let moved = pages.any(|&gpa| vm.found.slots.hva(gpa, 4096) != now.hva(gpa, 4096));
-    let why = match (migrates, moved) {
+    match (migrates(now), moved) {
         (true, _) => Some("its memory is being copied (live migration)"),
         (false, true) => Some("its memory has been laid out anew"),
         _ => None,
-    };
-    if let Some(why) = why {
+    }
+}
+
+/// Takes out of a VM the pairings that end with what it is `now`.
+fn take_leaving(vm: &mut Vm, now: &FoundVm) -> Vec<(u32, Paired)> {
+    if let Some(why) = why_memory_ends(vm, &now.slots) {
         let held = take_pairings(vm);
         if !held.is_empty() {
             info!("{}: {why}; let go of its pages", vm.name);
         }
-        pair::release(programs, held)?;
-        // What was paired is not any more; searched anew.
+        return held;
+    }
+    let changed = changed_vcpus(vm, now);
+    let changed = vm.vcpus.iter_mut().filter(|(id, _)| changed.contains(id));
+    changed.filter_map(|(_, vcpu)| Some((vcpu.index, vcpu.paired.take()?))).collect()
+}
+
+/// A VM's memory has been laid out anew, or is being copied: what was paired is not any more, and is searched anew.
+fn follow_memory(programs: &Programs, vm: &mut Vm, now: &Slots) {
+    if why_memory_ends(vm, now).is_some() {
         vm.start_over(Channel::Silent);
     }
-    if migrates {
+    if migrates(now) {
         vm.channel = Channel::Migrating;
     } else if vm.channel == Channel::Migrating {
         vm.channel = Channel::Silent;
@@ -168,5 +208,4 @@ fn follow_memory(programs: &Programs, vm: &mut Vm, now: &Slots) -> Result<(), Er
         entry.nr_slots += 1;
     }
     programs.vms.set(vm.number as usize, entry);
-    Ok(())
 }

@@ -18,14 +18,27 @@ const SILENCE: Duration = Duration::from_secs(10);
 impl Fleet {
     /// Lets go of pages that guests asked for or that are theirs again; `gone`: the heartbeat has found some.
     pub(crate) fn let_go(&mut self, gone: bool) -> Result<(), Error> {
-        for vm in self.vms.values_mut() {
-            if gone {
-                drop_gone(&self.programs, vm)?;
-            }
+        // All of them at once: the wait for writes under way is the same for one page and for all.
+        let mut leaving = Vec::new();
+        let mut ended = Vec::new();
+        for (kvm, vm) in &mut self.vms {
+            let before = leaving.len();
+            let lost = gone && drop_gone(&self.programs, vm, &mut leaving);
             if is_silent(&self.programs, vm) {
                 info!("{}: its agent has been silent for {} s; let go of its pages", vm.name, SILENCE.as_secs());
-                pair::release(&self.programs, take_pairings(vm))?;
+                leaving.extend(take_pairings(vm));
+            }
+            if lost || leaving.len() > before {
+                ended.push(*kvm);
+            }
+        }
+        pair::release(&self.programs, leaving)?;
+        for kvm in ended {
+            let Some(vm) = self.vms.get_mut(&kvm) else { continue };
+            if vm.paired() == 0 {
                 vm.start_over(Channel::Silent);
+            } else {
+                vm.channel = Channel::Partial;
             }
         }
         Ok(())
@@ -43,8 +56,9 @@ pub(super) fn take_pairings(vm: &mut Vm) -> Vec<(u32, Paired)> {
     vm.vcpus.values_mut().filter_map(|vcpu| Some((vcpu.index, vcpu.paired.take()?))).collect()
 }
 
-/// Lets go of the pages of one VM whose pairing has ended from the guest's side.
-fn drop_gone(programs: &Programs, vm: &mut Vm) -> Result<(), Error> {
+/// Drops the pages of one VM whose pairing has ended from the guest's side, and adds those that its agent asks for to
+/// `leaving`. Whether any were dropped.
+fn drop_gone(programs: &Programs, vm: &mut Vm, leaving: &mut Vec<(u32, Paired)>) -> bool {
     let mut asked = Vec::new();
     let mut lost = Vec::new();
     for vcpu in vm.vcpus.values_mut() {
@@ -57,12 +71,9 @@ fn drop_gone(programs: &Programs, vm: &mut Vm) -> Result<(), Error> {
             paired.drop_pins(programs);
         }
     }
-    if asked.is_empty() && lost.is_empty() {
-        return Ok(());
-    }
     if !asked.is_empty() {
         info!("{}: its agent wants {} pages back; let go of them", vm.name, asked.len());
-        pair::release(programs, asked)?;
+        leaving.extend(asked);
     }
     if let Some(why) = lost.first() {
         let why = match *why {
@@ -76,12 +87,7 @@ fn drop_gone(programs: &Programs, vm: &mut Vm) -> Result<(), Error> {
             lost.len()
         );
     }
-    if vm.paired() == 0 {
-        vm.start_over(Channel::Silent);
-    } else {
-        vm.channel = Channel::Partial;
-    }
-    Ok(())
+    !lost.is_empty()
 }
 
 /// Whether a paired VM's agent has stopped although its vCPUs ran.

@@ -8,6 +8,7 @@ mod let_go;
 mod numbers;
 mod search;
 mod shares;
+mod turns;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -20,6 +21,8 @@ use crate::interface::{HOST_VCPUS, HOST_VMS};
 use crate::programs::Programs;
 use crate::vm::Vm;
 use numbers::Numbers;
+pub(crate) use search::Search;
+use turns::{Allowance, Turns};
 
 /// All VMs.
 pub(crate) struct Fleet {
@@ -31,11 +34,14 @@ pub(crate) struct Fleet {
     vm_numbers: Numbers,
     full: bool,
     shares: Shares,
+    search: Search,
+    turns: Turns,
+    allowance: Allowance,
 }
 
 impl Fleet {
     /// No VMs yet, under the kernel's own scheduler.
-    pub(crate) fn new(programs: Programs, root: Root) -> Self {
+    pub(crate) fn new(programs: Programs, root: Root, search: Search) -> Self {
         Self {
             programs,
             root,
@@ -44,6 +50,9 @@ impl Fleet {
             vm_numbers: Numbers::new(HOST_VMS),
             full: false,
             shares: Shares::new(Instant::now(), false),
+            search,
+            turns: Turns::default(),
+            allowance: Allowance::new(Instant::now()),
         }
     }
 

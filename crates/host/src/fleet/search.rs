@@ -2,56 +2,45 @@
 
 use std::time::{Duration, Instant};
 
+use entrain_system::Root;
 use tracing::debug;
 
 use super::Fleet;
 use crate::channel::Channel;
 use crate::memory::ProcessMemory;
+use crate::programs::Programs;
 use crate::register;
 use crate::vm::Vm;
 
+/// How long one VM is looked at before it may be another's turn.
+const TURN: Duration = Duration::from_millis(5);
+
 impl Fleet {
-    /// Looks for agents and pairs with those that offer, for at most `budget`.
+    /// Looks for agents and pairs with those that offer, for at most `budget` and what the allowance has left.
     pub(crate) fn pair(&mut self, budget: Duration) {
-        let deadline = Instant::now() + budget;
-        let kvms: Vec<u64> = self.vms.keys().copied().collect();
-        for kvm in kvms {
-            let vm = self.vms.get_mut(&kvm).expect("listed above");
-            let idle = vm.registration.is_none() && (!vm.scan.due() || Instant::now() >= deadline);
-            if idle || matches!(vm.channel, Channel::Paired | Channel::Migrating) {
-                continue;
-            }
-            let memory = match ProcessMemory::read(&self.root, vm.found.tgid) {
-                Ok(memory) => memory,
-                // The VMM is about to end; the next discovery tells.
-                Err(error) => {
-                    debug!("{}: cannot read its memory map: {error}", vm.name);
-                    continue;
-                }
-            };
-            if vm.registration.is_some() {
-                register::pair_registered(&self.programs, vm, &memory);
-                if vm.registration.is_some() {
-                    continue;
-                }
-            }
-            match vm.scan.advance(&vm.found.slots, &memory, deadline) {
-                Ok(Some(hits)) => {
-                    debug!("{}: {} pages with the magic among {} looked at", vm.name, hits.len(), vm.scan.pages);
-                    for gpa in hits {
-                        register::consider(&self.programs, vm, &memory, gpa);
-                    }
-                }
-                Ok(None) => {}
-                Err(error) => debug!("{}: cannot look through its memory: {error}", vm.name),
-            }
+        let start = Instant::now();
+        let deadline = start + budget.min(self.allowance.left(start));
+        self.turns.follow(self.vms.iter().map(|(kvm, vm)| (*kvm, vm.found.user)));
+        loop {
+            let now = Instant::now();
+            let waiting = self.vms.iter().filter(|(_, vm)| self.search.wants(vm));
+            let waiting = waiting.map(|(kvm, vm)| (*kvm, vm.found.user));
+            let Some(kvm) = self.turns.next(waiting).filter(|_| now < deadline) else { break };
+            let vm = self.vms.get_mut(&kvm).expect("one of them");
+            turn(&self.programs, &self.root, vm, self.search, deadline.min(now + TURN));
+            self.turns.charge(kvm, vm.found.user, now.elapsed());
         }
+        self.allowance.take(start.elapsed());
     }
 
-    /// Whether a VM has not been looked through at all yet.
+    /// Whether a VM waits that has not been looked through at all yet, or whose guest has rung.
     pub(crate) fn search_is_urgent(&self) -> bool {
-        let open = |vm: &Vm| vm.registration.is_none() && !matches!(vm.channel, Channel::Paired | Channel::Migrating);
-        self.vms.values().any(|vm| open(vm) && vm.scan.first())
+        self.vms.values().any(|vm| self.search.wants(vm) && (!vm.offers.is_empty() || vm.scan.first()))
+    }
+
+    /// All VMs that are not paired with all their vCPUs are looked at once more.
+    pub(crate) fn look_again(&mut self) {
+        self.vms.values_mut().for_each(|vm| vm.look = true);
     }
 
     /// A guest has rung: its page is at `gpa`. False when the VM is not known yet.
@@ -62,9 +51,62 @@ impl Fleet {
             return true;
         }
         debug!("{}: doorbell for the page at {gpa:#x}", vm.name);
-        if let Ok(memory) = ProcessMemory::read(&self.root, tgid) {
-            register::consider(&self.programs, vm, &memory, gpa);
-        }
+        vm.offer(gpa);
         true
+    }
+}
+
+/// How offers are looked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Search {
+    /// The guests' memory is not looked through: only doorbells count.
+    pub(crate) never: bool,
+    /// A guest that rings is sure to be heard.
+    pub(crate) bell: bool,
+}
+
+impl Search {
+    /// Whether there is anything to do for a VM.
+    fn wants(self, vm: &Vm) -> bool {
+        !vm.offers.is_empty() || vm.registration.is_some() && vm.look && is_open(vm) || self.is_due(vm)
+    }
+
+    fn is_due(self, vm: &Vm) -> bool {
+        vm.registration.is_none() && is_open(vm) && !self.never && vm.scan.due(self.bell)
+    }
+}
+
+fn is_open(vm: &Vm) -> bool {
+    !matches!(vm.channel, Channel::Paired | Channel::Migrating)
+}
+
+/// One VM's turn.
+fn turn(programs: &Programs, root: &Root, vm: &mut Vm, search: Search, deadline: Instant) {
+    let memory = match ProcessMemory::of(root, vm.found.tgid) {
+        Ok(memory) => memory,
+        // The VMM is about to end; the next discovery tells.
+        Err(error) => {
+            debug!("{}: cannot look into its process: {error}", vm.name);
+            vm.offers.clear();
+            vm.look = false;
+            vm.scan.postpone();
+            return;
+        }
+    };
+    while let Some(gpa) = vm.offers.pop_front() {
+        register::consider(programs, vm, &memory, gpa);
+        if Instant::now() >= deadline {
+            return;
+        }
+    }
+    if vm.registration.is_some() && std::mem::take(&mut vm.look) {
+        register::pair_registered(programs, vm, &memory);
+    }
+    if vm.registration.is_some() || !search.is_due(vm) {
+        return;
+    }
+    match vm.scan.advance(&vm.found.slots, &memory, deadline) {
+        Ok(hits) => hits.into_iter().for_each(|gpa| vm.offer(gpa)),
+        Err(error) => debug!("{}: cannot look through its memory: {error}", vm.name),
     }
 }

@@ -67,7 +67,7 @@ impl Schedule {
         }
         let before = self.state.now.clone();
         // A cgroup's name can hold anything, and this goes to logs and terminals.
-        let why: String = error.to_string().chars().filter(|c| !c.is_control()).collect();
+        let why: String = error.to_string().chars().filter(|c| entrain_system::is_plain(*c)).collect();
         self.step(Happened::Failed { why: why.clone(), cure: cure(error) });
         let next = match &self.state.now {
             Now::Observing { retry_at: Some(at), .. } => {

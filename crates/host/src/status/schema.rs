@@ -215,6 +215,9 @@ pub struct Work {
     pub ticks: u64,
     /// Time spent in them, ns.
     pub tick_ns: u64,
+    /// The longest time between two of them, ns: guests take the host for gone after a second.
+    #[serde(default)]
+    pub worst_tick_gap_ns: u64,
     /// Discoveries of VMs (one a second, and after events).
     pub discoveries: u64,
     /// Time spent in them, ns.

@@ -125,8 +125,9 @@ impl Recording {
 
 /// Every process chooses the names of its threads, and reports show them to root's terminal: no escape sequences.
 fn printable(text: &mut String) {
-    if text.contains(char::is_control) {
-        *text = text.replace(char::is_control, "\u{fffd}");
+    let odd = |c| !entrain_system::is_plain(c);
+    if text.contains(odd) {
+        *text = text.replace(odd, "\u{fffd}");
     }
 }
 

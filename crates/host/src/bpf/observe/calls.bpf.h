@@ -8,6 +8,7 @@
 #define EINVAL 22
 #define ENOENT 2
 #define ESRCH  3
+#define ESTALE 116
 
 /* Host words that this program keeps current. */
 #define HOST_FEATURES                                                                                                  \
@@ -88,6 +89,19 @@ static __always_inline void pairing__begin(struct entrain_vcpu *vcpu, struct ent
 	WRITE_ONCE(pairing->closed, 0);
 }
 
+/*
+ * Whether the memory that is pinned is the page that was verified. The daemon has read it by another way, through the
+ * VMM's mappings, which the VMM may have changed since; from here on no mapping counts any more.
+ */
+static __always_inline bool pairing__is_verified(const struct entrain_pairing *pairing, struct entrain_page *page)
+{
+	return READ_ONCE(page->header.magic[0]) == ENTRAIN_MAGIC0 &&
+	       READ_ONCE(page->header.magic[1]) == ENTRAIN_MAGIC1 &&
+	       READ_ONCE(page->header.version) == ENTRAIN_VERSION && READ_ONCE(page->header.gpa) == pairing->gpa &&
+	       READ_ONCE(page->header.cookie) == pairing->cookie &&
+	       READ_ONCE(page->header.boot_id) == pairing->boot_id && READ_ONCE(page->link.seed) == pairing->seed;
+}
+
 /* Called by the daemon: one step of the link word, on memory that stays pinned whatever the VMM does to its file. */
 SEC("syscall")
 int link_step(struct entrain_link_args *args)
@@ -109,6 +123,8 @@ int link_step(struct entrain_link_args *args)
 	if (pairing && args->op == ENTRAIN_LINK_OP_CLOSE) {
 		WRITE_ONCE(pairing->closed, 1);
 		args->error = 0;
+	} else if (page && args->op == ENTRAIN_LINK_OP_PAIR && !pairing__is_verified(pairing, page)) {
+		args->error = -ESTALE;
 	} else if (page) {
 		args->was = __sync_val_compare_and_swap(&page->link.link, args->expected, args->wanted);
 		args->error = 0;

@@ -5,8 +5,13 @@
 
 #include "state.bpf.h"
 
-/* Guests can ring as often as they like; the daemon hears each vCPU thread at most this often. */
+/*
+ * Guests can ring as often as they like; the daemon hears each vCPU thread once in this time, and a VMM's process so
+ * many times, whatever the number of its vCPUs. An agent rings on all vCPUs from the first one up, and only that one's
+ * ring tells the daemon anything.
+ */
 #define DOORBELL_PERIOD_NS 100000000ULL
+#define DOORBELL_RINGS	   8
 
 /* When a thread last rang. */
 struct {
@@ -15,6 +20,35 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } rings SEC(".maps");
+
+/* Rings of a process that were heard since `since`. */
+struct entrain_ringer {
+	__u64 since;
+	__u64 heard;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, ENTRAIN_HOST_VMS);
+	__type(key, __u32);
+	__type(value, struct entrain_ringer);
+} ringers SEC(".maps");
+
+/* Whether one more ring of a process is heard. Two vCPUs that ring at once may count as one. */
+static __always_inline bool doorbell__heard(__u32 tgid, __u64 now)
+{
+	struct entrain_ringer fresh = {.since = now, .heard = 1}, *ringer = bpf_map_lookup_elem(&ringers, &tgid);
+
+	if (!ringer) {
+		bpf_map_update_elem(&ringers, &tgid, &fresh, BPF_ANY);
+		return true;
+	}
+	if (now - ringer->since >= DOORBELL_PERIOD_NS)
+		*ringer = fresh;
+	else
+		ringer->heard++;
+	return ringer->heard <= DOORBELL_RINGS;
+}
 
 /* The vCPU thread stands in KVM's handler of what rings: who it is, is known, whatever it says. */
 static __always_inline void doorbell__ring(__u64 gpa)
@@ -29,6 +63,8 @@ static __always_inline void doorbell__ring(__u64 gpa)
 	if (last && now - *last < DOORBELL_PERIOD_NS)
 		return;
 	bpf_map_update_elem(&rings, &tid, &now, BPF_ANY);
+	if (!doorbell__heard(id >> 32, now))
+		return;
 	event__report(ENTRAIN_EVENT_DOORBELL, tid, id >> 32, gpa);
 }
 

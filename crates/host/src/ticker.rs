@@ -1,0 +1,61 @@
+//! Calls the program that beats for the host in all pages, from whichever thread.
+//!
+//! One call at a time: the words that it writes have one writer each, which goes by what it remembers of them. It holds
+//! descriptors of its own, needs no capability and allocates nothing.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::interface::TickArgs;
+
+/// The programs `tick` and, where the kernel counts performance levels, `levels`.
+#[derive(Clone, Debug)]
+pub(crate) struct Ticker(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    tick: OwnedFd,
+    /// With the number of pCPUs.
+    levels: Option<(OwnedFd, u32)>,
+    one_at_a_time: Mutex<()>,
+}
+
+impl Ticker {
+    pub(crate) fn new(tick: impl AsFd, levels: Option<(impl AsFd, u32)>) -> io::Result<Self> {
+        let own = |fd: BorrowedFd<'_>| fd.try_clone_to_owned();
+        let levels = levels.map(|(fd, pcpus)| own(fd.as_fd()).map(|fd| (fd, pcpus))).transpose()?;
+        Ok(Self(Arc::new(Inner { tick: own(tick.as_fd())?, levels, one_at_a_time: Mutex::new(()) })))
+    }
+
+    /// Checks pairings, reads guests, publishes what changes slowly, the pCPUs' levels among it; `entries` is the highest
+    /// used index + 1.
+    pub(crate) fn tick(&self, entries: u32) -> io::Result<TickArgs> {
+        let _one = self.0.one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((levels, pcpus)) = &self.0.levels {
+            run(levels.as_fd(), *pcpus)?;
+        }
+        run(self.0.tick.as_fd(), entries)
+    }
+
+    /// The same without the levels.
+    pub(crate) fn pages(&self, entries: u32) -> io::Result<TickArgs> {
+        let _one = self.0.one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner);
+        run(self.0.tick.as_fd(), entries)
+    }
+}
+
+fn run(program: BorrowedFd<'_>, entries: u32) -> io::Result<TickArgs> {
+    let mut args = TickArgs { entries, ..TickArgs::default() };
+    let mut opts = libbpf_sys::bpf_test_run_opts {
+        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
+        ctx_in: (&raw const args).cast(),
+        ctx_size_in: size_of::<TickArgs>() as u32,
+        ctx_out: (&raw mut args).cast(),
+        ctx_size_out: size_of::<TickArgs>() as u32,
+        ..Default::default()
+    };
+    // SAFETY: the context is a struct of the size that is given and outlives the call.
+    let result = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &mut opts) };
+    if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(args) }
+}
