@@ -1,9 +1,12 @@
 //! cgroups of VMs, in version 2's tree.
 
 use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use entrain_policy::entitle_tree::Above;
 use entrain_system::Root;
 
 /// Where cgroup v2 is mounted.
@@ -25,10 +28,12 @@ const LIMIT_DEPTH: u32 = 32;
 const WEIGHT: u64 = 100;
 
 /// Where the host's scheduler counts a VM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Group {
-    /// cgroup v2 weight, 1..=10000.
+    /// cgroup v2 weight among its siblings, 1..=10000.
     pub(crate) weight: u64,
+    /// The groups above it that have a weight, from the top: it divides what they get.
+    pub(crate) above: Arc<[Above]>,
     /// In a cgroup that holds no other process. Elsewhere its vCPUs compete one by one, and a VM that uses fewer gets less.
     pub(crate) own: bool,
 }
@@ -39,17 +44,39 @@ impl Group {
         let path = cgroup_of(root, tgid);
         let alone = path.as_deref().and_then(|path| own_group(root, path, tgid));
         let own = alone.is_some();
-        let shared = || Some(root.path(CGROUPS).join(path.as_deref()?.strip_prefix('/')?));
-        let weight = alone.or_else(shared).and_then(|group| fs::read_to_string(group.join("cpu.weight")).ok());
-        // The root has no weight, and neither has a group without the cpu controller: everybody is equal there.
-        let weight = weight.and_then(|text| text.trim().parse().ok()).unwrap_or(WEIGHT);
-        Group { weight, own }
+        // In a group with others its vCPUs count as anybody's threads there.
+        let weight = alone.as_deref().and_then(weight_of).unwrap_or(WEIGHT);
+        let mount = root.path(CGROUPS);
+        let shared = || Some(mount.join(path.as_deref()?.strip_prefix('/')?));
+        let last = alone.as_deref().and_then(Path::parent).map(Path::to_owned).or_else(shared);
+        let above = last.map(|last| above(&mount, &last)).unwrap_or_default();
+        Group { weight, above: above.into(), own }
     }
+}
+
+/// The root has no weight, and neither has a group without the cpu controller: everybody is equal there.
+fn weight_of(group: &Path) -> Option<u64> {
+    fs::read_to_string(group.join("cpu.weight")).ok()?.trim().parse().ok()
+}
+
+/// The groups with a weight from the root's child down to `last`.
+fn above(mount: &Path, last: &Path) -> Vec<Above> {
+    let groups =
+        last.ancestors().take_while(|group| *group != mount && group.starts_with(mount)).take(LIMIT_DEPTH as usize);
+    let mut above: Vec<Above> = groups
+        .filter_map(|group| {
+            let mut id = DefaultHasher::new();
+            group.hash(&mut id);
+            Some(Above { id: id.finish(), weight: weight_of(group)? })
+        })
+        .collect();
+    above.reverse();
+    above
 }
 
 impl Default for Group {
     fn default() -> Self {
-        Group { weight: WEIGHT, own: false }
+        Group { weight: WEIGHT, above: Arc::default(), own: false }
     }
 }
 
@@ -157,14 +184,21 @@ mod tests {
     }
 
     #[test]
-    fn a_weight_is_that_of_the_process_s_cgroup() {
+    fn a_weight_is_that_of_the_process_s_cgroup_below_those_above_it() {
         let machine = Machine::default();
         let file = |path: &str, text: &str| machine.put(path, text);
         file("proc/7/cgroup", "0::/machine/a\n");
         file("proc/8/cgroup", "0::/\n");
         file("sys/fs/cgroup/machine/a/cpu.weight", "250\n");
         let of = |tgid| Group::of(&machine.root(), tgid);
-        assert_eq!(of(7), Group { weight: 250, own: true });
+        file("sys/fs/cgroup/machine/cpu.weight", "50\n");
+        file("sys/fs/cgroup/machine/b/cpu.weight", "9\n");
+        file("sys/fs/cgroup/machine/b/cgroup.procs", "10\n11\n");
+        file("proc/10/cgroup", "0::/machine/b/no-controller\n");
+        let weights = |group: &Group| group.above.iter().map(|above| above.weight).collect::<Vec<_>>();
+        assert_eq!((of(7).weight, of(7).own, weights(&of(7))), (250, true, vec![50]));
+        assert_eq!((of(10).weight, of(10).own, weights(&of(10))), (100, false, vec![50, 9]));
+        assert_eq!(of(7).above[0], of(10).above[0], "the same group is the same for both");
         assert_eq!((of(8), of(9)), (Group::default(), Group::default()));
     }
 }

@@ -10,7 +10,7 @@ use entrain_channel::page::feature;
 use entrain_system::Root;
 
 use crate::classes::Classes;
-use crate::daemon::{Options, run as run_daemon};
+use crate::daemon::{Options, restore, run as run_daemon};
 use crate::mode::Observe;
 use crate::programs::Programs;
 use crate::schedule::{self, Perf, mode::Schedule};
@@ -56,6 +56,9 @@ pub struct HostArgs {
     /// Check the file of --config, tell what it says, and end
     #[arg(long, requires = "config")]
     pub check_config: bool,
+    /// Put back what a daemon has left that was killed (weights of cgroups, utilisation clamps), and end
+    #[arg(long)]
+    pub restore: bool,
     /// Serve metrics for Prometheus at this address; a port alone is one of 127.0.0.1
     #[arg(long, value_name = "[ADDR:]PORT", value_parser = metrics::parse_address)]
     pub metrics: Option<SocketAddr>,
@@ -100,6 +103,10 @@ fn verifier_work(task: Complexity) -> anyhow::Result<String> {
 pub fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
     if let Some(file) = args.config.as_ref().filter(|_| args.check_config) {
         print!("{}", Classes::load(file)?.summary());
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.restore {
+        println!("put back {} settings", restore(&args.run_dir)?);
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(task) = args.complexity {

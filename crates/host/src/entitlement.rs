@@ -1,9 +1,11 @@
-//! How much CPU time each VM can have now: keeps what the VMs did in the last period, asks entitle.h, every few ms.
+//! How much CPU time each VM can have now: keeps what the VMs did in the last period, and asks entitle.h down the tree of
+//! their cgroups, every few ms.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use entrain_policy::entitle;
+use entrain_policy::entitle_tree::{Leaf, entitle_tree};
 
 use crate::cgroup::Group;
 
@@ -43,7 +45,7 @@ const SLACK: u64 = 512;
 const LITTLE: u64 = 256;
 
 /// What counts for a VM's entitlement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     /// Which VM: any number that stays the same while it lives.
     pub(crate) vm: u64,
@@ -156,15 +158,16 @@ impl Shares {
                 (claim.vm, self.past.get(&claim.vm).map_or(first, |past| past.next(claim, period, ceiling)))
             })
             .collect();
-        let vms: Vec<entitle::Vm> = claims
-            .iter()
-            .map(|claim| entitle::Vm::new(claim.group.weight, past[&claim.vm].demand, u64::from(claim.vcpus) * 1024))
-            .collect();
+        let leaf = |claim: &'_ Claim| {
+            entitle::Vm::new(claim.group.weight, past[&claim.vm].demand, u64::from(claim.vcpus) * 1024)
+        };
+        let leaves: Vec<Leaf<'_>> =
+            claims.iter().map(|claim| Leaf { vm: leaf(claim), above: &claim.group.above }).collect();
         self.at = now;
         self.stirred = self.stirred.saturating_sub(1);
         // A guest's word that is not believed yet is looked at again soon.
         self.contended = past.values().map(|past| past.said).sum::<u64>() > u64::from(pcpus) * 1024;
-        let answers = entitle::entitle(&vms, u64::from(pcpus) * 1024);
+        let answers = entitle_tree(&leaves, u64::from(pcpus) * 1024);
         let counted = |claim: &Claim| !(self.by_group && claim.group.own);
         let keeps_all: Vec<bool> = claims.iter().map(|claim| counted(claim) && past[&claim.vm].keeps_all()).collect();
         let crowded = keeps_all.contains(&true);
@@ -316,8 +319,8 @@ mod tests {
     #[test]
     fn weights_count_and_no_answer_is_zero() {
         let start = Instant::now();
-        let heavy = Claim { group: Group { weight: 300, own: true }, ..claim(1, 0, 4) };
-        assert_eq!(Shares::new(start, true).update(start, 4, &[heavy, claim(2, 0, 4)]), [3072, 1024]);
+        let heavy = Claim { group: Group { weight: 300, own: true, ..Group::default() }, ..claim(1, 0, 4) };
+        assert_eq!(Shares::new(start, true).update(start, 4, &[heavy.clone(), claim(2, 0, 4)]), [3072, 1024]);
         assert_eq!(Shares::new(start, true).update(start, 0, &[heavy]), [1]);
         assert!(Shares::new(start, true).update(start, 4, &[]).is_empty());
     }

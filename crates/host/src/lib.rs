@@ -20,6 +20,7 @@ mod figures;
 pub mod finder;
 mod fleet;
 mod interface;
+mod left_behind;
 mod memory;
 mod metrics;
 mod mode;

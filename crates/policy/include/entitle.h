@@ -18,8 +18,9 @@
 #include "policy.h"
 
 #define ENTITLE_WEIGHT_MAX 10000ULL
-/* Of one VM: as many pCPUs as it can have vCPUs. Keeps every product below 2^63 for 2^20 VMs. */
-#define ENTITLE_DEMAND_MAX (ENTRAIN_MAX_VCPUS * 1024ULL)
+/* Of one VM, or of a group of VMs: as many pCPUs as a host has vCPUs. Keeps every product below 2^63 for 2^20 of them.
+ */
+#define ENTITLE_DEMAND_MAX (4096 * 1024ULL)
 
 struct entitle_vm {
 	entrain_u64 weight;  /* cgroup v2 weight, 1..10000; clamped */

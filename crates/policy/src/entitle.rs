@@ -66,28 +66,59 @@ mod ffi {
     }
 }
 
+/// VMs, or groups of them, that compete with one another and with nobody else.
+#[derive(Debug, Clone, Default)]
+pub struct Level {
+    sorted: Vec<Vm>,
+    /// Where in `sorted` each is.
+    places: Vec<u32>,
+}
+
+impl Level {
+    /// O(n log n): a sort.
+    pub fn new(vms: &[Vm]) -> Self {
+        let mut order: Vec<usize> = (0..vms.len()).collect();
+        order.sort_by(|&a, &b| ffi::entitle_n_order(&vms[a], &vms[b]).cmp(&0));
+        let mut sorted: Vec<Vm> = order.iter().map(|&index| vms[index]).collect();
+        let nr = u32::try_from(sorted.len()).expect("fewer than 2^32 VMs");
+        // SAFETY: the pointer and the length are those of one vector, which nothing else refers to.
+        unsafe { ffi::entitle_n_prepare(sorted.as_mut_ptr(), nr) };
+        let mut places = vec![0; vms.len()];
+        order.iter().zip(0..).for_each(|(&index, place)| places[index] = place);
+        Self { sorted, places }
+    }
+
+    /// What number `index` gets of `capacity` (1/1024 pCPU) if it wants `demand` and the others what they want: weighted
+    /// max-min. O(log n).
+    pub fn share(&self, index: usize, demand: u64, capacity: u64) -> u64 {
+        let (place, nr) = (self.places[index], self.sorted.len() as u32);
+        // SAFETY: pointer and length are those of one vector, read only; `place` is below `nr`.
+        unsafe { ffi::entitle_n_share(self.sorted.as_ptr(), nr, place, demand, capacity) }
+    }
+
+    /// The same if it wants what it was said to want.
+    pub fn present_share(&self, index: usize, capacity: u64) -> u64 {
+        self.share(index, self.sorted[self.places[index] as usize].demand, capacity)
+    }
+
+    /// What it may grow to: the same if it wants all it can use.
+    pub fn entitlement(&self, index: usize, capacity: u64) -> u64 {
+        let (place, nr) = (self.places[index], self.sorted.len() as u32);
+        // SAFETY: as above.
+        unsafe { ffi::entitle_n_entitlement(self.sorted.as_ptr(), nr, place, capacity) }
+    }
+}
+
 /// Weighted max-min shares of `capacity` (1/1024 pCPU) among `vms`; the answers are in the order of `vms`.
 ///
 /// O(n log n): a sort, and a binary search per VM.
 pub fn entitle(vms: &[Vm], capacity: u64) -> Vec<Entitlement> {
-    let mut order: Vec<usize> = (0..vms.len()).collect();
-    order.sort_by(|&a, &b| ffi::entitle_n_order(&vms[a], &vms[b]).cmp(&0));
-    let mut sorted: Vec<Vm> = order.iter().map(|&index| vms[index]).collect();
-    let nr = u32::try_from(sorted.len()).expect("fewer than 2^32 VMs");
-    // SAFETY: the pointer and the length are those of one vector, which nothing else refers to.
-    unsafe { ffi::entitle_n_prepare(sorted.as_mut_ptr(), nr) };
-
-    let mut answers = vec![Entitlement::default(); vms.len()];
-    for (position, &index) in order.iter().enumerate() {
-        // SAFETY: as above, read only; `position` is below `nr`.
-        answers[index] = unsafe {
-            Entitlement {
-                share: ffi::entitle_n_share(sorted.as_ptr(), nr, position as u32, sorted[position].demand, capacity),
-                entitlement: ffi::entitle_n_entitlement(sorted.as_ptr(), nr, position as u32, capacity),
-            }
-        };
-    }
-    answers
+    let level = Level::new(vms);
+    let of = |index| Entitlement {
+        share: level.present_share(index, capacity),
+        entitlement: level.entitlement(index, capacity),
+    };
+    (0..vms.len()).map(of).collect()
 }
 
 /// A VM's demand in a period, in 1/1024 pCPU.

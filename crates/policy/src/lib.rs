@@ -4,6 +4,7 @@
 //! micro-benchmarks reach the very text that runs in the kernel.
 
 pub mod entitle;
+pub mod entitle_tree;
 pub mod guest;
 pub mod host;
 pub mod perf;

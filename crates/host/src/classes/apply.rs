@@ -11,15 +11,18 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use entrain_system::Root;
+use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
 use entrain_policy::entitle::{Floor, raise};
 
 use super::{Class, Classes, Identity, Schedule};
 use crate::cgroup::{cgroup_of, own_group};
+use crate::left_behind;
 
 /// A VM that runs.
 #[derive(Clone, Debug)]
@@ -43,11 +46,51 @@ pub(crate) struct Given {
     pub(crate) schedule: Schedule,
 }
 
-/// A weight that was set.
-#[derive(Debug)]
+/// A weight that was set, or is about to be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Set {
     before: String,
     now: u64,
+    /// What was set before `now`: a kill may come between the record and the deed.
+    earlier: Option<u64>,
+    /// Of the cgroup's folder: no later cgroup of the same name has it.
+    inode: u64,
+}
+
+/// The record of what is set, in the run folder.
+const RECORD: &str = "weights.json";
+
+/// Puts back the weights that a daemon left which was killed. For every start, with classes or without.
+pub(crate) fn clean_up(run_dir: &Path) -> usize {
+    let left: BTreeMap<PathBuf, Set> = left_behind::take(&run_dir.join(RECORD)).unwrap_or_default();
+    let back = left.iter().filter(|(group, set)| inode(group) == Some(set.inode) && put_back(group, set)).count();
+    if back > 0 {
+        info!("put back the weights of {back} cgroups that an earlier daemon left");
+    }
+    back
+}
+
+fn inode(group: &Path) -> Option<u64> {
+    Some(fs::metadata(group).ok()?.ino())
+}
+
+/// Whether the weight is as it was before; one that was changed by somebody else stays.
+fn put_back(group: &Path, set: &Set) -> bool {
+    let file = group.join("cpu.weight");
+    let now = fs::read_to_string(&file).unwrap_or_default();
+    let ours = |weight: u64| now.trim() == weight.to_string();
+    if !ours(set.now) && !set.earlier.is_some_and(ours) {
+        return false;
+    }
+    match fs::write(&file, set.before.trim()) {
+        Ok(()) => {
+            info!("{}: {} again", file.display(), set.before.trim());
+            return true;
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => warn!("{}: cannot set {} again: {error}", file.display(), set.before.trim()),
+    }
+    false
 }
 
 /// Sets weights and takes them back.
@@ -55,6 +98,8 @@ struct Set {
 pub(crate) struct Weights {
     /// By the path of a cgroup.
     set: BTreeMap<PathBuf, Set>,
+    /// Where that is written down, so that a kill leaves nothing behind; `None` = nowhere.
+    record: Option<PathBuf>,
     /// What has been said of each VM's process, so that it is said once.
     said: HashSet<i32>,
     /// Minima did not fit when last looked at.
@@ -62,6 +107,11 @@ pub(crate) struct Weights {
 }
 
 impl Weights {
+    /// No weights yet; those that will be set are recorded in this folder.
+    pub(crate) fn recorded_in(run_dir: &Path) -> Self {
+        Self { record: Some(run_dir.join(RECORD)), ..Self::default() }
+    }
+
     /// Gives every VM its class: returns what each was given, in the order of `vms`. Without classes, or for VMs without
     /// one, what was set before is taken back. `pcpus` is what the VMs share.
     pub(crate) fn apply(
@@ -144,27 +194,38 @@ impl Weights {
         if self.set.get(&group).is_some_and(|set| before.trim() != set.now.to_string()) {
             return;
         }
-        match fs::write(&file, weight.to_string()) {
-            Ok(()) => {
-                info!("{}: {} becomes {weight}", file.display(), before.trim());
-                let before = self.set.remove(&group).map_or(before, |set| set.before);
-                self.set.insert(group, Set { before, now: weight });
-            }
-            Err(error) => warn!("{}: cannot set {weight}: {error}", file.display()),
+        let Some(inode) = inode(&group) else { return };
+        let known = self.set.get(&group).cloned();
+        let first = known.as_ref().map_or(&before, |set| &set.before).clone();
+        self.set.insert(
+            group.clone(),
+            Set { before: first, now: weight, earlier: known.as_ref().map(|set| set.now), inode },
+        );
+        // Before it is done: a kill between the two is put right by the next start, which finds the old weight or the new.
+        if let Err(error) = self.write_down() {
+            warn!("{}: weights cannot be written down, so {weight} is not set: {error}", file.display());
+        } else if let Err(error) = fs::write(&file, weight.to_string()) {
+            warn!("{}: cannot set {weight}: {error}", file.display());
+        } else {
+            info!("{}: {} becomes {weight}", file.display(), before.trim());
+            return;
         }
+        match known {
+            Some(set) => self.set.insert(group, set),
+            None => self.set.remove(&group),
+        };
+    }
+
+    fn write_down(&self) -> io::Result<()> {
+        let set = Some(&self.set).filter(|set| !set.is_empty());
+        self.record.as_ref().map_or(Ok(()), |record| left_behind::write(record, set))
     }
 
     fn take_back(&mut self, group: &Path) {
         let Some(set) = self.set.remove(group) else { return };
-        let file = group.join("cpu.weight");
-        let now = fs::read_to_string(&file).unwrap_or_default();
-        if now.trim() != set.now.to_string() {
-            return;
-        }
-        match fs::write(&file, set.before.trim()) {
-            Ok(()) => info!("{}: {} again", file.display(), set.before.trim()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => warn!("{}: cannot set {} again: {error}", file.display(), set.before.trim()),
+        put_back(group, &set);
+        if let Err(error) = self.write_down() {
+            warn!("weights cannot be written down: {error}");
         }
     }
 
@@ -244,6 +305,47 @@ mod tests {
         tree.apply(&mut weights, three);
         assert_eq!(tree.get(WEIGHT), "300", "it is not raised upon what was raised");
         tree.apply(&mut weights, "");
+        assert_eq!(tree.get(WEIGHT), "150");
+    }
+
+    /// Issue 23: after a kill the weights stayed, and the next daemon took them for the original ones.
+    #[test]
+    fn what_a_kill_leaves_is_put_back_by_the_next_start() {
+        let tree = Tree::with_vms();
+        let run = tempfile::tempdir().expect("a folder");
+        let killed = |config| {
+            let mut weights = Weights::recorded_in(run.path());
+            tree.apply(&mut weights, config);
+            std::mem::forget(weights);
+        };
+        killed("default = 'critical'\n");
+        assert_eq!(tree.get(WEIGHT), "400");
+        assert_eq!((clean_up(run.path()), tree.get(WEIGHT).as_str()), (1, "150"));
+        assert_eq!(clean_up(run.path()), 0, "once");
+        // Somebody else has changed it since; another cgroup has its name; nothing was done yet.
+        killed("default = 'critical'\n");
+        tree.put(WEIGHT, "777\n");
+        assert_eq!((clean_up(run.path()), tree.get(WEIGHT).as_str()), (0, "777"));
+        tree.put(WEIGHT, "150\n");
+        killed("default = 'critical'\n");
+        let record = run.path().join(RECORD);
+        let text = fs::read_to_string(&record).expect("written down");
+        fs::write(&record, text.replace("\"inode\":", "\"inode\":1")).expect("written");
+        assert_eq!((clean_up(run.path()), tree.get(WEIGHT).as_str()), (0, "400"));
+        // An orderly end leaves no record.
+        tree.put(WEIGHT, "150\n");
+        let mut weights = Weights::recorded_in(run.path());
+        tree.apply(&mut weights, "default = 'batch'\n");
+        assert!(record.exists());
+        weights.take_all_back();
+        assert!(tree.get(WEIGHT) == "150" && !record.exists());
+    }
+
+    #[test]
+    fn a_weight_that_cannot_be_written_down_is_not_set() {
+        let tree = Tree::with_vms();
+        let mut weights = Weights::recorded_in(Path::new("/proc/none"));
+        tree.apply(&mut weights, "default = 'critical'\n");
         assert_eq!(tree.get(WEIGHT), "150");
     }
 

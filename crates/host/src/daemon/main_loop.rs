@@ -49,17 +49,23 @@ pub(super) struct MainLoop {
     selftest: bool,
 }
 
+/// What it is made of.
+pub(super) struct Parts {
+    pub(super) fleet: Fleet,
+    pub(super) heart: Heart,
+    pub(super) finder: Finder,
+    pub(super) mode: Box<dyn Mode>,
+    pub(super) events: Events,
+    pub(super) pcpus: Pcpus,
+    pub(super) classes: Option<Classes>,
+    pub(super) weights: Weights,
+    /// Take part in the self-test of the channel.
+    pub(super) selftest: bool,
+}
+
 impl MainLoop {
-    pub(super) fn new(
-        mut fleet: Fleet,
-        heart: Heart,
-        finder: Finder,
-        mode: Box<dyn Mode>,
-        events: Events,
-        pcpus: Pcpus,
-        classes: Option<Classes>,
-        selftest: bool,
-    ) -> Self {
+    pub(super) fn new(parts: Parts) -> Self {
+        let Parts { mut fleet, heart, finder, mode, events, pcpus, classes, weights, selftest } = parts;
         let started = Instant::now();
         fleet.set_scheduler(mode.schedules());
         Self {
@@ -72,7 +78,7 @@ impl MainLoop {
             heart,
             pcpus,
             classes,
-            weights: Weights::default(),
+            weights,
             waits: Waits::default(),
             work: Work::default(),
             started,

@@ -8,7 +8,7 @@ mod timers;
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use entrain_bpf::Features;
 use entrain_system::Root;
@@ -16,6 +16,7 @@ use sd_notify::NotifyState;
 use tracing::info;
 
 use crate::classes::Classes;
+use crate::classes::apply::{Weights, clean_up};
 use crate::error::{HostError, system};
 use crate::finder::Finder;
 use crate::fleet::{Fleet, Search};
@@ -27,7 +28,7 @@ use crate::{cpus, metrics, privilege, uclamp};
 use events::{Events, Signals};
 use heartbeat::Heart;
 use instance::{lock, tell_service_manager};
-use main_loop::MainLoop;
+use main_loop::{MainLoop, Parts};
 
 /// How the daemon is to run.
 #[derive(Clone, Debug)]
@@ -46,6 +47,16 @@ pub struct Options {
     pub capacities: Vec<u32>,
 }
 
+/// Puts back what a daemon has left that was killed: weights of cgroups, utilisation clamps. Refused while one runs.
+pub(crate) fn restore(run_dir: &Path) -> Result<usize, HostError> {
+    let _lock = lock(run_dir)?;
+    Ok(put_back(run_dir))
+}
+
+fn put_back(run_dir: &Path) -> usize {
+    uclamp::clean_up(run_dir) + clean_up(run_dir)
+}
+
 /// Runs until a signal ends it. `mode` is made once the programs are loaded.
 pub(crate) fn run(
     options: &Options,
@@ -59,7 +70,7 @@ pub(crate) fn run(
     }
     let classes = options.config.as_deref().map(Classes::load).transpose()?;
     let _lock = lock(&options.run_dir)?;
-    uclamp::clean_up(&options.run_dir);
+    put_back(&options.run_dir);
     entrain_bpf::quiet();
 
     let signals = Signals::catch()?;
@@ -84,7 +95,10 @@ pub(crate) fn run(
     let fleet = Fleet::new(programs, Root::live(), Search { never: !options.search, bell: features.kvm_hypercall });
     let ticker = fleet.programs.ticker();
     let heart = Heart::start(move |entries| ticker.tick(entries), events.waker()?)?;
-    let mut main_loop = MainLoop::new(fleet, heart, finder, mode, events, pcpus, classes, options.selftest);
+    let weights = Weights::recorded_in(&options.run_dir);
+    let selftest = options.selftest;
+    let parts = Parts { fleet, heart, finder, mode, events, pcpus, classes, weights, selftest };
+    let mut main_loop = MainLoop::new(parts);
     info!("observing {cpus} pCPUs; status in {}", socket.display());
     tell_service_manager(NotifyState::Ready);
     let result = main_loop.run();

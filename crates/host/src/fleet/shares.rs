@@ -32,7 +32,8 @@ impl Fleet {
             .iter()
             .map(|(&kvm, vm)| {
                 let entries = vm.vcpus.iter().map(|(id, vcpu)| (*id, self.programs.vcpus.get(vcpu.index as usize)));
-                let mut claim = Claim { vm: kvm, vcpus: vm.vcpus.len() as u32, group: vm.group, busy: 0, wants: 0 };
+                let mut claim =
+                    Claim { vm: kvm, vcpus: vm.vcpus.len() as u32, group: vm.group.clone(), busy: 0, wants: 0 };
                 for (id, entry) in entries {
                     claim.busy += busy_ns(&entry, now);
                     // vCPU 0 speaks for the guest; without guest words it says 0.

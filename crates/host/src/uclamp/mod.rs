@@ -59,12 +59,13 @@ pub(crate) struct Clamps {
 }
 
 /// Puts back what a daemon left that was killed. For every start, with clamps or without.
-pub(crate) fn clean_up(run_dir: &Path) {
+pub(crate) fn clean_up(run_dir: &Path) -> usize {
     let left = Record::open(run_dir).take_left();
     let back = left.iter().filter(|(tid, before)| put_back(*tid, before, None)).count();
     if back > 0 {
         info!("put back the utilisation clamps of {back} threads that an earlier daemon left");
     }
+    back
 }
 
 impl Clamps {

@@ -1,7 +1,6 @@
 //! What was there before, in a file that outlives the process: a thread id alone would not do, since they come again.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use entrain_system::Root;
@@ -9,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use super::attr::Attr;
+use crate::left_behind;
 
 /// One thread.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -45,24 +45,14 @@ impl Record {
 
     /// What an earlier process left, of threads that still live; the file is gone after that.
     pub(super) fn take_left(&self) -> Vec<(i32, Attr)> {
-        let Ok(text) = fs::read(&self.path) else { return Vec::new() };
-        let left: BTreeMap<i32, Entry> = serde_json::from_slice(&text).unwrap_or_else(|error| {
-            warn!("{}: not a record of clamps, ignored: {error}", self.path.display());
-            BTreeMap::new()
-        });
-        let _ = fs::remove_file(&self.path);
+        let left: BTreeMap<i32, Entry> = left_behind::take(&self.path).unwrap_or_default();
         let lives = |tid: &i32, entry: &Entry| began(&Root::live(), *tid) == Some(entry.began);
         left.into_iter().filter(|(tid, entry)| lives(tid, entry)).map(|(tid, entry)| (tid, entry.before)).collect()
     }
 
     fn write(&self) {
-        if self.threads.is_empty() {
-            let _ = fs::remove_file(&self.path);
-            return;
-        }
-        let part = self.path.with_extension("part");
-        let text = serde_json::to_vec(&self.threads).unwrap_or_default();
-        if let Err(error) = fs::write(&part, text).and_then(|()| fs::rename(&part, &self.path)) {
+        let threads = Some(&self.threads).filter(|threads| !threads.is_empty());
+        if let Err(error) = left_behind::write(&self.path, threads) {
             warn!("{}: cannot write it, so that a kill -9 would leave clamps behind: {error}", self.path.display());
         }
     }
