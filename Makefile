@@ -12,7 +12,7 @@ PREFIX    ?= /usr/local
 FORMATTED := $(shell git ls-files -co --exclude-standard 'crates/*.bpf.c' 'crates/*.h' crates/lab-dilation/src/clock.c)
 
 .DEFAULT_GOAL := help
-.PHONY: fuzz-build help setup toolchain build lab results test lint unit fuzz-short fuzz fuzz-merge audit complexity lab-test package package-test install uninstall clean
+.PHONY: fuzz-build help setup toolchain build lab results test lint unit search fuzz-short fuzz fuzz-merge audit complexity lab-test package package-test install uninstall clean
 
 help: ## this list
 	@echo "Entrain: host and guest schedulers in step, on stock kernels. Targets:"
@@ -37,7 +37,7 @@ lab: build ## boot a KVM host with guests and show what overcommit costs them, s
 results: build ## make docs/results/*.md and README.md's figures from the stored runs, docs/results/*.json.gz
 	target/release/entrain-lab report $(wildcard docs/results/*.json.gz) --markdown --into docs/results --readme README.md
 
-test: lint unit fuzz-short lab-test ## formatting, lints, unit and property tests, some fuzzing, nested lab tests
+test: lint unit search fuzz-short lab-test ## formatting, lints, unit and property tests, some fuzzing, nested lab tests
 
 lint: toolchain
 	$(RUN) cargo fmt --check
@@ -47,6 +47,11 @@ lint: toolchain
 
 unit: toolchain
 	$(RUN) cargo test --locked --workspace
+
+# The rules that hold today; `entrain-sim search` without --rule also tells of those that do not yet (docs/sim.md).
+search: toolchain ## draw worlds for SEARCH_SECONDS=120 and look for what must not be, in the simulator
+	$(RUN) cargo run --locked -p entrain-sim -- search --seconds $${SEARCH_SECONDS:-120} --threads 2 \
+		--rule failed --rule queue --rule budget
 
 fuzz-build: toolchain
 	$(RUN) scripts/fuzz/fuzz.sh build

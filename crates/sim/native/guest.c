@@ -37,6 +37,25 @@ struct entrain_page *sim_page(__u32 cpu, __u64 seed)
 	return page;
 }
 
+/* A guest that lies: whatever its own words of a page can hold. */
+void sim_lie(__u32 cpu, __u64 seed)
+{
+	struct entrain_page *page = bpf_map_lookup_elem(&entrain_pages, &cpu);
+	__u64 *word, kept;
+
+	if (!page)
+		return;
+	kept = page->guest.heartbeat;
+	for (word = (__u64 *)&page->guest; word < (__u64 *)&page->host_slow; word++) {
+		seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
+		/* Small numbers as often as large ones: most words count something small. */
+		*word = seed & 1 ? seed : seed >> 58;
+	}
+	/* One that holds its breath is heard no more: it lies half of the time only. */
+	if (seed & 2)
+		page->guest.heartbeat = kept;
+}
+
 /* How far a task is ahead of the guest's virtual time, for a trace. */
 __s64 sim_ahead(struct task_struct *p, __u32 cpu)
 {

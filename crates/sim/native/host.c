@@ -62,6 +62,27 @@ void sim_topology(__u32 cpu, __u32 llc)
 	pcpu->capacity = pcpu->perf = ENTRAIN_CAPACITY_SCALE;
 }
 
+/* What a task's extensions come to, and their bounds. */
+struct sim_budget {
+	__u64 debt, extended, repaid, event, burst, rate_ppm;
+};
+
+void sim_budget(struct task_struct *p, struct sim_budget *out)
+{
+	struct task_ctx *t = task__ctx(p);
+	struct entrain_extend_limits limits;
+
+	if (!t)
+		return;
+	limits = task__extend_limits(t);
+	out->debt = t->extend.debt;
+	out->extended = t->pub.stats.of[SCHED_EXTENDED_NS];
+	out->repaid = t->pub.stats.of[SCHED_REPAID_NS];
+	out->event = limits.event;
+	out->burst = limits.burst;
+	out->rate_ppm = limits.rate_ppm;
+}
+
 /* How far a task is ahead of the clock that it is measured by on a CPU, for a trace. */
 __s64 sim_ahead(struct task_struct *p, __u32 cpu)
 {

@@ -6,6 +6,7 @@
 
 pub mod costs;
 pub mod kernel;
+pub mod lab;
 mod native;
 pub mod program;
 pub mod report;

@@ -10,7 +10,7 @@ pub const MS: u64 = 1_000_000;
 pub const SEC: u64 = 1_000_000_000;
 
 /// How long something takes, ns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Time {
     /// Always so long.
     Fixed(u64),
@@ -32,7 +32,7 @@ impl Time {
 }
 
 /// One step. Numbers of semaphores, locks and barriers are those of the task's machine; each exists once it is named.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Step {
     /// Works in user mode.
     Compute(Time),

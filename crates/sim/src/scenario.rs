@@ -142,7 +142,7 @@ pub fn tasks(world: &mut World, m: MachineId, name: &str, count: u32, steps: &[S
 }
 
 /// Names tasks after what is measured of them.
-fn named_tasks(mut setup: Setup) -> Setup {
+pub(crate) fn named_tasks(mut setup: Setup) -> Setup {
     for Measured { name, machine, tasks } in &setup.measured {
         for (i, task) in tasks.iter().enumerate() {
             setup.world.set_name(*machine, *task, &format!("{name} {i}"));

@@ -11,8 +11,17 @@ fn one_thread_and_two_find_the_same() {
 
 #[test]
 fn drawn_worlds_keep_their_schedulers() {
-    for run in search::run_all(100..130, 2) {
-        let left: Vec<_> = run.broken.iter().filter(|(rule, ..)| *rule == "failed").collect();
-        assert!(left.is_empty(), "{}", run.text());
+    for run in search::run_all(100..160, 2) {
+        for rule in ["failed", "queue", "budget"] {
+            assert!(!run.breaks(rule), "{}", run.text());
+        }
     }
+}
+
+#[test]
+fn a_plan_is_kept_and_run_again() {
+    let plan = search::plan_of(11);
+    let kept: search::Plan = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
+    assert_eq!(kept, plan);
+    assert_eq!(search::run_plan(11, &kept).trace, search::run(11).trace);
 }

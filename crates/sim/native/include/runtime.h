@@ -109,6 +109,7 @@ static void sim_ops_fill(const struct sched_ext_ops *ops, struct sim_ops *out)
 	out->update_idle = ops->update_idle;
 	out->enable = ops->enable;
 	out->cgroup_set_weight = ops->cgroup_set_weight;
+	out->cgroup_move = ops->cgroup_move;
 	out->init = ops->init;
 	out->flags = ops->flags;
 	out->timeout_ms = ops->timeout_ms;

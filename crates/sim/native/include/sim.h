@@ -12,7 +12,7 @@
 #include <linux/types.h>
 
 /* Raised by each change of the structures below. */
-#define SIM_ABI 2
+#define SIM_ABI 3
 
 struct task_struct;
 struct cgroup;
@@ -118,6 +118,7 @@ struct sim_ops {
 	void (*update_idle)(__s32 cpu, _Bool idle);
 	void (*enable)(struct task_struct *p);
 	void (*cgroup_set_weight)(struct cgroup *c, __u32 weight);
+	void (*cgroup_move)(struct task_struct *p, struct cgroup *from, struct cgroup *to);
 	__s32 (*init)(void);
 	__u64 flags;
 	__u64 timeout_ms;

@@ -4,9 +4,11 @@ pub(crate) mod list;
 pub(crate) mod run;
 pub(crate) mod search;
 pub(crate) mod trace;
+pub(crate) mod validate;
 
 use anyhow::{Context as _, Result};
-use entrain_sim::scenario::{self, Arm, Scenario};
+use entrain_sim::lab::{self, LabArm};
+use entrain_sim::scenario::{self, Arm, Setup};
 use entrain_sim::world::Tunable;
 
 /// What run and trace need to make a world.
@@ -23,10 +25,19 @@ pub(crate) struct Which {
 }
 
 impl Which {
-    pub(crate) fn scenario(&self) -> Result<&'static Scenario> {
+    pub(crate) fn name(&self) -> &str {
+        &self.scenario
+    }
+
+    /// The world of the scenario, or of the lab's experiment, under an arm.
+    pub(crate) fn build(&self, arm: Arm) -> Result<Setup> {
         let name = &self.scenario;
-        scenario::named(name)
-            .with_context(|| format!("no scenario is called {name}; `entrain-sim list` names those there are"))
+        if let Some(scenario) = scenario::named(name) {
+            return Ok(scenario.build(self.seed, arm));
+        }
+        let experiment = lab::named(name)
+            .with_context(|| format!("no scenario is called {name}; `entrain-sim list` names those there are"))?;
+        Ok(experiment.build(self.seed, &LabArm { name: "", arm, online: None }))
     }
 
     /// An arm with the tunables that were asked for.

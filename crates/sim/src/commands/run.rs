@@ -25,16 +25,15 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Result<bool> {
-    let scenario = args.which.scenario()?;
     let names: Vec<&str> = args.arm.as_deref().map_or(Arm::NAMES.to_vec(), |name| vec![name]);
     let mut outcomes = Vec::new();
     for name in names {
         let (arm, seed) = (args.which.arm(name)?, args.which.seed);
         let began = Instant::now();
-        let outcome = Outcome::of(scenario.name, arm, seed, scenario.build(seed, arm));
+        let outcome = Outcome::of(args.which.name(), arm, seed, args.which.build(arm)?);
         println!(
             "{} with seed {seed}, {name}; {:.2} s\n{}\n",
-            scenario.name,
+            args.which.name(),
             began.elapsed().as_secs_f64(),
             outcome.table()
         );

@@ -1,9 +1,11 @@
 //! `entrain-sim search`.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Result;
-use entrain_sim::search;
+use anyhow::{Context as _, Result};
+use entrain_sim::search::{self, Plan};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -19,16 +21,69 @@ pub(crate) struct Args {
     /// Runs at a time.
     #[arg(long, default_value_t = 1)]
     threads: usize,
+    /// Makes each failure smaller by at most so many runs, and keeps what is left in a file; 0: does not.
+    #[arg(long, default_value_t = 200)]
+    shrink: usize,
+    /// Where these files go.
+    #[arg(long, default_value = "target/sim")]
+    into: PathBuf,
+    /// Runs the plan of such a file.
+    #[arg(long, value_name = "FILE")]
+    plan: Option<PathBuf>,
+    /// Tells of these rules alone: `idle`, `wait`, `watchdog`, `failed`, `share`, `queue`, `budget`. All if not given.
+    #[arg(long = "rule", value_name = "RULE")]
+    rules: Vec<String>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<bool> {
-    let found = if args.replay {
+    if let Some(path) = &args.plan {
+        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        let plan: Plan = serde_json::from_str(&text)
+            .with_context(|| format!("{} is no plan that search has kept", path.display()))?;
+        let run = search::run_plan(args.seed, &plan);
+        println!("{}", run.text());
+        return Ok(!run.broken());
+    }
+    if args.replay {
         let run = search::run(args.seed);
         println!("{}", run.text());
-        run.broken()
-    } else {
-        let time = Duration::from_secs(args.seconds);
-        search::search(args.seed, time, args.threads.max(1), |run| println!("{}", run.text()))
-    };
-    Ok(!found)
+        return Ok(!run.broken());
+    }
+    let wanted = |run: &search::Run| args.rules.is_empty() || args.rules.iter().any(|rule| run.breaks(rule));
+    let mut failed = Ok(());
+    let mut rules: BTreeMap<&'static str, u64> = BTreeMap::new();
+    let mut found = 0_u64;
+    let runs = search::search(args.seed, Duration::from_secs(args.seconds), args.threads.max(1), |run| {
+        if !wanted(run) {
+            return;
+        }
+        found += 1;
+        println!("{}", run.text());
+        for (rule, ..) in &run.broken {
+            // The first of each rule is made smaller: the others are likely the same.
+            if args.shrink > 0 && *rules.entry(rule).and_modify(|n| *n += 1).or_insert(1) == 1 && failed.is_ok() {
+                failed = keep_smallest(run, rule, args);
+            }
+        }
+    });
+    failed?;
+    let of_rules: Vec<_> = rules.iter().map(|(rule, n)| format!("{rule} in {n}")).collect();
+    println!("{runs} worlds, {found} of them broke a rule{}{}", if found > 0 { ": " } else { "" }, of_rules.join(", "));
+    Ok(found == 0)
+}
+
+/// Makes a failure smaller, keeps it, and says how to run it.
+fn keep_smallest(run: &search::Run, rule: &str, args: &Args) -> Result<()> {
+    let least = search::smallest(run, rule, args.shrink);
+    std::fs::create_dir_all(&args.into).with_context(|| args.into.display().to_string())?;
+    let path = args.into.join(format!("{rule}-{}.json", run.seed));
+    std::fs::write(&path, serde_json::to_string_pretty(&least.plan)?).with_context(|| path.display().to_string())?;
+    println!(
+        "  smallest, of size {} instead of {}: {}\n  again: entrain-sim search --plan {}",
+        least.plan.size(),
+        run.plan.size(),
+        least.plan.words(),
+        path.display()
+    );
+    Ok(())
 }

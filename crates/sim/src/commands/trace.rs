@@ -54,10 +54,8 @@ fn every_task(setup: &Setup) -> Vec<(MachineId, TaskId)> {
 }
 
 pub(crate) fn run(args: Args) -> Result<bool> {
-    let scenario = args.which.scenario()?;
     let arm = args.which.arm(&args.arm)?;
-    let build = || scenario.build(args.which.seed, arm);
-    let mut setup = build();
+    let mut setup = args.which.build(arm)?;
     let (mut from, mut until) = (ns(args.from), ns(args.from + args.length));
     let machine = match args.machine.as_deref() {
         None => None,
@@ -88,7 +86,7 @@ pub(crate) fn run(args: Args) -> Result<bool> {
         let Some(longest) = longest else { bail!("no task whose name begins with {prefix:?} has waited; see --names") };
         found = Some(longest);
         (from, until) = (longest.2.saturating_sub(20_000_000), longest.3 + 1_000_000);
-        setup = build();
+        setup = args.which.build(arm)?;
     }
     setup.world.record(from, until);
     setup.world.run(until.min(setup.end));

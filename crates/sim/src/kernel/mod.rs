@@ -4,11 +4,14 @@
 //! and takes what is to happen later or elsewhere from `out`. Operations are atomic, as under the run-queue lock; where
 //! the real kernel drops that lock between two steps, the steps are two calls here.
 
+mod change;
+mod check;
 mod clock;
 pub mod counts;
 mod fair;
 pub mod group;
 pub mod mask;
+mod rt;
 mod run;
 mod scx;
 mod task;
@@ -59,6 +62,10 @@ pub struct Cpu {
     pub steal: u64,
     /// When the CPU went idle; meaningless while it is not.
     pub idle_since: u64,
+    /// Runnable real-time tasks, the one that runs included.
+    rt_queue: std::collections::VecDeque<TaskId>,
+    /// The one that runs may not stay here: the stopper takes it off.
+    evicts: bool,
     /// ext: `SCX_RQ_IN_DISPATCH`.
     in_dispatch: bool,
     /// ext: `rq->next_class` is the idle class.

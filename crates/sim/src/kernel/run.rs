@@ -68,7 +68,9 @@ impl Kernel {
         debug_assert_eq!(self.task(id).state, State::Waking);
         self.task_mut(id).cpu = cpu;
         self.account_wait(id, true);
-        if self.fair.is_some() {
+        if self.is_rt(id) {
+            self.rt_enqueue(id);
+        } else if self.fair.is_some() {
             self.task_mut(id).state = State::Runnable;
             self.fair_enqueue(id);
             self.fair_wakeup_preempt(cpu, id);
@@ -100,12 +102,20 @@ impl Kernel {
         if std::mem::take(&mut self.cpu_mut(cpu).sleeps)
             && let Some(curr) = self.cpu(cpu).curr
         {
-            if self.fair.is_some() {
+            if self.is_rt(curr) {
+                self.rt_dequeue(curr);
+            } else if self.fair.is_some() {
                 self.fair_dequeue(curr, false);
             } else {
                 self.dequeue_task_scx(curr, true);
             }
             self.task_mut(curr).state = State::Sleeping;
+        }
+        if let Some(task) = self.rt_pick(cpu) {
+            return Some(task);
+        }
+        if self.evicts(cpu) {
+            return None;
         }
         if self.fair.is_some() { self.fair_pick(cpu) } else { self.pick_task_scx(cpu) }
     }
@@ -119,8 +129,10 @@ impl Kernel {
 
     fn switch_to(&mut self, cpu: u32, next: Option<TaskId>) {
         let prev = self.cpu(cpu).curr;
+        let evicts = std::mem::take(&mut self.cpu_mut(cpu).evicts);
         if prev != next {
             match prev {
+                Some(task) if self.is_rt(task) => self.rt_put_prev(task),
                 Some(task) if self.fair.is_some() => self.fair_put_prev(task),
                 Some(task) => self.put_prev_task_scx(task, next.is_none()),
                 None => self.scx_notify_idle(cpu, false),
@@ -132,12 +144,16 @@ impl Kernel {
                     let t = self.task_mut(task);
                     t.switches += 1;
                     t.llc_moves += u64::from(t.last_llc.replace(llc).is_some_and(|last| last != llc));
-                    if self.fair.is_some() {
+                    if self.is_rt(task) {
+                        self.rt_set_next(cpu, task);
+                    } else if self.fair.is_some() {
                         self.fair_set_next(cpu, task);
                     } else {
                         self.set_next_task_scx(cpu, task);
                     }
                 }
+                // The stopper runs, and what it moves is moved below.
+                None if evicts => {}
                 None => self.scx_notify_idle(cpu, true),
             }
             self.cpu_mut(cpu).curr = next;
@@ -150,6 +166,11 @@ impl Kernel {
             self.cpu_mut(cpu).idle_since = self.now;
         }
         self.cpu_mut(cpu).locked = false;
+        if evicts && let Some(prev) = prev {
+            self.move_elsewhere(prev);
+            self.cpu_mut(cpu).next_idle = false;
+            self.resched(cpu);
+        }
         for (cpu, flags) in std::mem::take(&mut self.cpu_mut(cpu).kicks) {
             self.kick(cpu, flags);
         }
@@ -160,6 +181,10 @@ impl Kernel {
     pub fn tick(&mut self, cpu: u32) {
         self.this_cpu = cpu;
         let Some(curr) = self.cpu(cpu).curr else { return };
+        if self.is_rt(curr) {
+            self.update_curr_common(cpu);
+            return;
+        }
         if self.fair.is_some() {
             return self.fair_tick(cpu);
         }
@@ -191,6 +216,9 @@ impl Kernel {
             return None;
         }
         let from = self.cpu(cpu).curr?;
+        if self.is_rt(to) {
+            return None;
+        }
         if self.runs(to) || self.task(to).state != State::Runnable {
             return Some(false);
         }

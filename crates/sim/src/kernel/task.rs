@@ -36,13 +36,15 @@ pub struct TaskSpec {
     pub group: GroupId,
     /// The CPUs that it may run on; `None`: all.
     pub allowed: Option<CpuMask>,
+    /// Of the real-time class: it may run on one CPU, the first of `allowed`, and there before all others.
+    pub realtime: bool,
     /// KVM's structure, where it is a vCPU's thread.
     pub(crate) kvm_vcpu: *mut c_void,
 }
 
 impl Default for TaskSpec {
     fn default() -> Self {
-        Self { tgid: 0, weight: 100, group: GroupId(0), allowed: None, kvm_vcpu: std::ptr::null_mut() }
+        Self { tgid: 0, weight: 100, group: GroupId(0), allowed: None, realtime: false, kvm_vcpu: std::ptr::null_mut() }
     }
 }
 
@@ -83,6 +85,7 @@ pub struct Task {
     /// Times that it began to run at another last-level cache than it ran at last.
     pub llc_moves: u64,
     pub(super) last_llc: Option<u32>,
+    pub(super) realtime: bool,
     pub(super) scx: ScxTask,
     pub(super) fair: FairTask,
     pub(crate) fields: TaskFields,
@@ -93,14 +96,17 @@ impl Kernel {
     pub fn spawn(&mut self, spec: TaskSpec) -> TaskId {
         let id = TaskId(self.tasks.len() as u32);
         let pid = 100 + id.0 as i32;
-        let allowed = Box::new(spec.allowed.unwrap_or_else(|| self.topo.all.clone()));
+        let mut allowed = Box::new(spec.allowed.unwrap_or_else(|| self.topo.all.clone()));
+        if spec.realtime {
+            *allowed = allowed.iter().take(1).collect();
+        }
         let cpu = allowed.iter().next().expect("a task may run somewhere");
         let nr_allowed = allowed.count() as u32;
         let args = TaskArgs {
             id: id.0.into(),
             pid,
             tgid: if spec.tgid == 0 { pid } else { spec.tgid },
-            prio: 120,
+            prio: if spec.realtime { 50 } else { 120 },
             nr_cpus_allowed: nr_allowed as i32,
             flags: 0,
             pad: 0,
@@ -127,6 +133,7 @@ impl Kernel {
             switches: 0,
             llc_moves: 0,
             last_llc: None,
+            realtime: spec.realtime,
             scx: ScxTask::default(),
             fair: FairTask::default(),
             fields,

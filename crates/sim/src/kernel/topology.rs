@@ -3,7 +3,7 @@
 use super::mask::CpuMask;
 
 /// The shape of a machine: how many of each stand in the next larger.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Shape {
     /// NUMA nodes.
     pub nodes: u32,

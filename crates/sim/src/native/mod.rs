@@ -17,7 +17,7 @@ pub(crate) type TaskPtr = *mut c_void;
 pub(crate) type CgroupPtr = *mut c_void;
 
 /// `SIM_ABI` of sim.h.
-const ABI: u32 = 2;
+const ABI: u32 = 3;
 
 /// `struct sim_calls`: the machine comes first in each.
 #[repr(C)]
@@ -144,6 +144,7 @@ pub(crate) struct Ops {
     pub update_idle: Option<unsafe extern "C" fn(i32, bool)>,
     pub enable: Option<unsafe extern "C" fn(TaskPtr)>,
     pub cgroup_set_weight: Option<unsafe extern "C" fn(CgroupPtr, u32)>,
+    pub cgroup_move: Option<unsafe extern "C" fn(TaskPtr, CgroupPtr, CgroupPtr)>,
     pub init: Option<unsafe extern "C" fn() -> i32>,
     pub flags: u64,
     pub timeout_ms: u64,

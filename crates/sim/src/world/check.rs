@@ -10,7 +10,7 @@ pub struct Violation {
     pub at: u64,
     /// The machine: 0 is the host.
     pub machine: u16,
-    /// Which rule: `idle`, `wait`, `watchdog`, `failed`, `share`.
+    /// Which rule: `idle`, `wait`, `watchdog`, `failed`, `share`, `queue`, `budget`.
     pub rule: &'static str,
     /// In words.
     pub what: String,
@@ -27,6 +27,8 @@ pub struct Checks {
     pub stop: bool,
     /// Whether the guests are held to `idle_bound`, too.
     pub guests: bool,
+    /// Whether queues and budgets are looked at, now and then.
+    pub queues: bool,
     /// Violations so far; the first hundred.
     pub found: Vec<Violation>,
     /// How many there were of each rule.
@@ -42,6 +44,7 @@ impl Default for Checks {
             wait_bound: 2_000_000_000,
             stop: false,
             guests: false,
+            queues: false,
             found: Vec::new(),
             counts: Default::default(),
             longest_idle: 0,
@@ -62,7 +65,35 @@ impl Checks {
     }
 }
 
+impl Checks {
+    /// Somebody missed its share.
+    pub(crate) fn share(&mut self, at: u64, what: impl FnOnce() -> String) {
+        self.add(at, super::HOST, "share", what);
+    }
+}
+
+/// How many events pass between two looks at the queues.
+const LOOKS: u64 = 64;
+
 impl World {
+    /// The rules of queues and budgets.
+    pub(super) fn check_queues(&mut self) {
+        if !self.checks.queues || !self.events.is_multiple_of(LOOKS) {
+            return;
+        }
+        for m in 0..self.machines.len() {
+            if let Some(what) = self.machines[m].kernel.check_queues() {
+                self.checks.add(self.now, MachineId(m as u16), "queue", || what);
+            }
+        }
+        if self.events.is_multiple_of(LOOKS * LOOKS) {
+            self.machines[0].kernel.now = self.now;
+            if let Some(what) = self.machines[0].kernel.check_budgets() {
+                self.checks.add(self.now, super::HOST, "budget", || what);
+            }
+        }
+    }
+
     /// Whether the rule of idle CPUs holds for a machine.
     fn idle_rule(&self, m: MachineId) -> bool {
         m.0 == 0 || self.checks.guests

@@ -10,7 +10,7 @@ use crate::native::VcpuFields;
 use crate::trace::What;
 
 /// Whose registers KVM saves, and how it learns that a guest spins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Arch {
     /// A trapped WFE, while others wait for the CPU.

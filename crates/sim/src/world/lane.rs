@@ -217,6 +217,9 @@ impl World {
         if next.is_some() {
             self.start_tick(m, cpu);
         }
+        if let Some(task) = prev.filter(|task| gone && self.state(m, *task).exits) {
+            self.ended(m, task);
+        }
         if m == HOST {
             self.machines[0].kernel.probe_switch(prev, next, gone);
             self.vcpus_switch(prev, next, gone);

@@ -17,7 +17,7 @@ use crate::rng::Rng;
 const HOST_SCHED: u64 = 1 << 7;
 
 /// Which scheduler a machine runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
     /// Entrain's, of the machine's side.
@@ -77,6 +77,8 @@ pub struct TaskState {
     pub(super) left: u64,
     pub(super) mode: Mode,
     pub(super) timer_turn: u32,
+    /// It ends when it leaves its CPU.
+    pub(super) exits: bool,
     /// `preempt_count()`: not preemptible while above 0.
     pub(super) preempt: u32,
     rng: Rng,
@@ -201,6 +203,7 @@ impl World {
             left: 0,
             mode: Mode::Between,
             timer_turn: 0,
+            exits: false,
             preempt: 0,
             rng: Rng::new(seed),
             woken_at: None,

@@ -4,6 +4,7 @@
 //! that a seed has one trace. A machine's CPU is a *lane* (`lane`): it works off segments, is interrupted, switches. The
 //! lanes of a guest move only while their vCPU's thread is in the guest (`kvm`).
 
+mod act;
 mod check;
 mod irq;
 mod kvm;
@@ -21,6 +22,7 @@ use crate::kernel::TaskId;
 use crate::rng::Rng;
 use crate::trace::{Recorder, What};
 
+pub use act::Act;
 pub use check::{Checks, Violation};
 pub use irq::Irq;
 pub use kvm::{Arch, Vm};
@@ -51,6 +53,8 @@ enum Event {
     Sleep { m: MachineId, task: TaskId, turn: u32 },
     /// A task begins.
     Start { m: MachineId, task: TaskId },
+    /// Something is done to the world: one of `acts`.
+    Act(u32),
     /// The daemon's and the agents' work every 100 ms.
     Daemon,
     /// The watchdogs look.
@@ -94,6 +98,7 @@ pub struct World {
     /// Events so far.
     pub events: u64,
     recorder: Option<Recorder>,
+    acts: Vec<Act>,
 }
 
 impl World {
@@ -110,6 +115,7 @@ impl World {
             trace: 0xcbf2_9ce4_8422_2325,
             events: 0,
             recorder: None,
+            acts: Vec::new(),
         }
     }
 
@@ -140,6 +146,7 @@ impl World {
             self.now = next.at;
             self.events += 1;
             self.happen(next.event);
+            self.check_queues();
         }
         if !self.stopped() {
             self.now = end;
@@ -186,6 +193,7 @@ impl World {
                 }
             }
             Event::Start { m, task } => self.wake(m, 0, task, false),
+            Event::Act(index) => self.do_act(index),
             Event::Daemon => {
                 self.daemon();
                 self.plan(self.now + 100_000_000, Event::Daemon);

@@ -125,7 +125,10 @@ impl World {
                     return self.schedule(m, cpu);
                 }
                 Step::Done => self.state_mut(m, task).ops += 1,
-                Step::Exit => return self.block(m, cpu, task),
+                Step::Exit => {
+                    self.state_mut(m, task).exits = true;
+                    return self.block(m, cpu, task);
+                }
                 Step::Guest => {
                     self.state_mut(m, task).mode = Mode::Enters;
                     self.set_left(m, cpu, debt + costs::ENTRY);

@@ -45,7 +45,8 @@ impl World {
         for vcpu in 0..cpus {
             let fields = self.new_kvm_vcpu(vcpu, spec.arch);
             let allowed = spec.pins.as_ref().map(|pins| pins[vcpu as usize].clone());
-            let task = TaskSpec { tgid, weight: 100, group: spec.group, allowed, kvm_vcpu: fields.kvm_vcpu };
+            let task =
+                TaskSpec { tgid, weight: 100, group: spec.group, allowed, realtime: false, kvm_vcpu: fields.kvm_vcpu };
             let task = self.add_task(HOST, task, &[Step::Guest], self.now);
             tgid = self.machines[0].kernel.task(task).tgid;
             self.state_mut(HOST, task).vcpu = Some((vm, vcpu));

@@ -137,7 +137,7 @@ impl Kernel {
     /// `update_curr()`.
     pub(super) fn fair_update_curr(&mut self, cpu: u32) {
         let ran = self.update_curr_common(cpu);
-        let Some(curr) = self.cpu(cpu).curr else { return };
+        let Some(curr) = self.curr_below_rt(cpu) else { return };
         let slice = self.base_slice();
         let se = &mut self.task_mut(curr).fair;
         se.vruntime += Self::delta_fair(ran as i64, se.weight);
@@ -249,6 +249,7 @@ impl Kernel {
     /// `put_prev_task_fair()`: back into the queue, where it is runnable.
     pub(super) fn fair_put_prev(&mut self, id: TaskId) {
         let (cpu, now) = (self.task(id).cpu, self.now);
+        self.fair_update_curr(cpu);
         self.task_mut(id).fair.ran_until = now;
         if self.task(id).fair.active > 0 {
             self.fair_queue_mut(cpu).tasks.push(id);
@@ -269,7 +270,7 @@ impl Kernel {
 
     /// `wakeup_preempt_fair()`.
     pub(super) fn fair_wakeup_preempt(&mut self, cpu: u32, id: TaskId) {
-        let Some(curr) = self.cpu(cpu).curr else { return };
+        let Some(curr) = self.curr_below_rt(cpu) else { return };
         self.fair_update_curr(cpu);
         if self.pick_eevdf(cpu, true) == Some(id) {
             let se = &mut self.task_mut(curr).fair;

@@ -24,7 +24,7 @@ enum Verdict {
 impl Kernel {
     /// `pick_task_scx()`: the next task of a CPU, which stays where it is until the switch. `None`: nothing to run.
     pub(in super::super) fn pick_task_scx(&mut self, cpu: u32) -> Option<TaskId> {
-        let prev = self.cpu(cpu).curr;
+        let prev = self.curr_below_rt(cpu);
         self.cpu_mut(cpu).in_dispatch = true;
         let verdict = self.dispatch_one(cpu, prev);
         self.cpu_mut(cpu).in_dispatch = false;

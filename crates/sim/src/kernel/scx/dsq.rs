@@ -191,11 +191,25 @@ impl Kernel {
             return;
         }
         if flags & enq::PREEMPT != 0
-            && let Some(curr) = self.cpu(cpu).curr
+            && let Some(curr) = self.curr_below_rt(cpu)
             && curr != id
         {
             self.set_task_slice(curr, 0);
             self.resched(cpu);
+        }
+    }
+
+    /// Where a task stands that it should not, in words.
+    pub(in super::super) fn scx_misplaced(&self, task: &super::super::Task, runs: bool) -> Option<&'static str> {
+        let holds = task.scx.dsq.is_some_and(|dsq| self.dsq(dsq).tasks.contains(&task.id));
+        let waits = task.state == super::super::State::Runnable && !runs;
+        match (waits, task.scx.dsq) {
+            (_, Some(_)) if !holds => Some("is in a queue that does not know it"),
+            (false, Some(_)) => Some("is in a queue and does not wait"),
+            (true, None) if task.scx.state != OpsState::Queued && task.scx.direct.is_none() => {
+                Some("waits in no queue")
+            }
+            _ => None,
         }
     }
 
@@ -214,9 +228,9 @@ impl Kernel {
 
     /// `update_curr_scx()`.
     pub(in super::super) fn update_curr_scx(&mut self, cpu: u32) {
-        let Some(curr) = self.cpu(cpu).curr else { return };
-        self.apply_task_slice_oob(curr);
         let ran = self.update_curr_common(cpu);
+        let Some(curr) = self.curr_below_rt(cpu) else { return };
+        self.apply_task_slice_oob(curr);
         let slice = self.slice(curr);
         if slice != SLICE_INF {
             self.set_slice(curr, slice.saturating_sub(ran));

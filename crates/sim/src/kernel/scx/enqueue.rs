@@ -4,6 +4,9 @@ use super::super::{Kernel, TaskId, task::State};
 use super::dsq::{DirectSlot, Insertion};
 use super::{SLICE_DFL, enq};
 
+/// `SCX_DEQ_SCHED_CHANGE`.
+const DEQ_SCHED_CHANGE: u64 = 1 << 33;
+
 /// `SCX_OPSS_*` as far as operations that nothing interrupts can see it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum OpsState {
@@ -41,6 +44,23 @@ impl Kernel {
             }
         });
         self.do_enqueue_task(id, flags);
+    }
+
+    /// `enqueue_task_scx()` for a task that was taken off for a change. One that runs goes on at once.
+    pub(in super::super) fn restore_task_scx(&mut self, id: TaskId, runs: bool) {
+        if !runs {
+            return self.enqueue_task_scx(id, enq::RESTORE);
+        }
+        let (cpu, pointer) = (self.task(id).cpu, self.pointer(id));
+        self.set_queued(id, true);
+        self.cpu_mut(cpu).nr_running += 1;
+        self.scx_call(Some(cpu), |_, ops| {
+            if let Some(runnable) = ops.runnable {
+                // SAFETY: the pointer is the object's.
+                unsafe { runnable(pointer, enq::RESTORE) }
+            }
+        });
+        self.dispatch_enqueue(self.local_dsq(cpu), id, Insertion::plain(0));
     }
 
     /// `scx_do_enqueue_task()`.
@@ -96,7 +116,7 @@ impl Kernel {
     /// `dequeue_task_scx()`. `sleeps`: it is not runnable any more; else a property changes.
     pub(in super::super) fn dequeue_task_scx(&mut self, id: TaskId, sleeps: bool) {
         let cpu = self.task(id).cpu;
-        let flags = u64::from(sleeps);
+        let flags = if sleeps { 1 } else { DEQ_SCHED_CHANGE };
         let task = self.task_mut(id);
         task.scx.kept_runnable_at = task.scx.runnable_at.take().filter(|_| !sleeps);
         task.scx.state = OpsState::None;

@@ -200,7 +200,7 @@ impl Kernel {
             return;
         }
         if flags & KICK_PREEMPT != 0
-            && let Some(curr) = self.cpu(cpu).curr
+            && let Some(curr) = self.curr_below_rt(cpu)
         {
             self.set_task_slice(curr, 0);
         }

@@ -32,6 +32,7 @@ const DISPATCH_LOOPS: u32 = 32;
 /// Flags of enum scx_enq_flags that the kernel acts on.
 pub(super) mod enq {
     pub(crate) const WAKEUP: u64 = 1;
+    pub(crate) const RESTORE: u64 = 2;
     pub(crate) const HEAD: u64 = 0x10000;
     pub(crate) const CPU_SELECTED: u64 = 0x20000;
     pub(crate) const PREEMPT: u64 = 1 << 32;
@@ -197,6 +198,9 @@ impl Kernel {
         if error != 0 {
             self.scx_fail(format!("ops.init_task() returned {error}"));
         }
+        if self.is_rt(id) {
+            return;
+        }
         // SAFETY: as above.
         self.scx_call(Some(self.task(id).cpu), |_, ops| unsafe {
             if let Some(enable) = ops.enable {
@@ -206,6 +210,70 @@ impl Kernel {
                 set_weight(task, weight);
             }
         });
+    }
+
+    /// `set_cpus_allowed_scx()`.
+    pub(super) fn scx_set_cpumask(&mut self, id: TaskId) {
+        let (task, count) = (self.pointer(id), self.task(id).nr_allowed as i32);
+        let mask: *const CpuMask = &raw const *self.task(id).allowed;
+        let Some(object) = &self.scx.object else { return };
+        // SAFETY: the pointer is the object's.
+        unsafe { (object.task_allow)(task, count) };
+        if !self.scx_attached() || self.is_rt(id) {
+            return;
+        }
+        self.scx_call(Some(self.task(id).cpu), |_, ops| {
+            if let Some(set) = ops.set_cpumask {
+                // SAFETY: both pointers live longer than the call.
+                unsafe { set(task, mask) }
+            }
+        });
+    }
+
+    /// `reweight_task_scx()`.
+    pub(super) fn scx_reweight(&mut self, id: TaskId) {
+        if self.scx.object.is_none() {
+            return;
+        }
+        let (task, weight) = (self.pointer(id), self.task(id).weight);
+        // SAFETY: the field lives as long as the object.
+        unsafe { *self.task(id).fields.weight = weight };
+        if !self.scx_attached() || self.is_rt(id) {
+            return;
+        }
+        self.scx_call(Some(self.task(id).cpu), |_, ops| {
+            if let Some(set) = ops.set_weight {
+                // SAFETY: the pointer is the object's.
+                unsafe { set(task, weight) }
+            }
+        });
+    }
+
+    /// `scx_cgroup_move_task()`.
+    pub(super) fn scx_move_group(&mut self, id: TaskId, from: super::group::GroupId) {
+        let Some(object) = &self.scx.object else { return };
+        let (task, from, to) = (self.pointer(id), self.groups[from.0 as usize].pointer, self.group_pointer(id));
+        // SAFETY: the pointers are the object's.
+        unsafe { (object.task_group)(task, to) };
+        if !self.scx_attached() || from == to {
+            return;
+        }
+        self.scx_call(Some(self.task(id).cpu), |_, ops| {
+            if let Some(moved) = ops.cgroup_move {
+                // SAFETY: as above.
+                unsafe { moved(task, from, to) }
+            }
+        });
+    }
+
+    /// `sched_ext_dead()`.
+    pub(super) fn scx_dead(&mut self, id: TaskId) {
+        if !self.scx_attached() {
+            return;
+        }
+        let task = self.pointer(id);
+        // SAFETY: the pointer is the object's.
+        self.scx_call(Some(self.task(id).cpu), |object, _| unsafe { (object.exit_task)(task) });
     }
 
     fn group_pointer(&self, id: TaskId) -> CgroupPtr {

@@ -1,0 +1,66 @@
+//! What must hold of queues and budgets whenever no operation runs.
+
+use super::{Kernel, task::State};
+use crate::native::TaskPtr;
+
+/// What the host's scheduler keeps of a task's extensions, ns: `struct sim_budget` of native/host.c.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Budget {
+    debt: u64,
+    extended: u64,
+    repaid: u64,
+    event: u64,
+    burst: u64,
+    rate_ppm: u64,
+}
+
+impl Kernel {
+    /// Whether each runnable task stands where it should, and once. Says what is wrong.
+    pub fn check_queues(&self) -> Option<String> {
+        let mut running = vec![0_u32; self.cpus.len()];
+        for task in &self.tasks {
+            let runs = self.runs(task.id);
+            if task.state == State::Runnable {
+                running[task.cpu as usize] += 1;
+            }
+            if self.fair.is_some() || task.realtime {
+                continue;
+            }
+            if let Some(what) = self.scx_misplaced(task, runs) {
+                return Some(format!("{:?} {what}", task.id));
+            }
+        }
+        (0..self.cpus.len()).find_map(|cpu| {
+            let counted = self.cpus[cpu].nr_running;
+            (counted != running[cpu] && !self.cpus[cpu].locked)
+                .then(|| format!("CPU {cpu} counts {counted} runnable tasks of {}", running[cpu]))
+        })
+    }
+
+    /// Whether extensions are within their budget, and paid back. Says what is wrong.
+    pub fn check_budgets(&mut self) -> Option<String> {
+        if !self.scx_attached() {
+            return None;
+        }
+        let (now, tasks) = (self.now, self.tasks.len());
+        (0..tasks).find_map(|index| {
+            let (id, task) = (self.tasks[index].id, self.tasks[index].fields.task);
+            let mut budget = Budget::default();
+            self.object_call(|object| {
+                // SAFETY: the function has this type in native/host.c; it fills what it is given.
+                unsafe {
+                    let read: unsafe extern "C" fn(TaskPtr, *mut Budget) = object.function("sim_budget");
+                    read(task, &raw mut budget);
+                }
+            });
+            let Budget { debt, extended, repaid, event, burst, rate_ppm } = budget;
+            let most = burst + event + now / 1_000_000 * rate_ppm;
+            if extended > most {
+                return Some(format!("{id:?} was extended by {extended} ns, of {most} at most"));
+            }
+            (debt > burst + event || extended.saturating_sub(repaid) > burst + event)
+                .then(|| format!("{id:?} owes {debt} ns; it was extended by {extended} ns and has repaid {repaid}"))
+        })
+    }
+}

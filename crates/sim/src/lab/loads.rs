@@ -1,0 +1,206 @@
+//! The lab's loads as programs of steps. How long a step takes is the order of magnitude of what the load's system calls
+//! take on a server (docs/fidelity.md: 130 ns for a system call without work); what the sleeping and locking looks like
+//! is taken from the loads' own sources (crates/workloads).
+
+use crate::kernel::Kernel;
+use crate::program::Step::{Broadcast, Compute, Done, Hold, Lock, Post, Unlock, Until, Wait};
+use crate::program::Time::{Fixed, Mean, Within};
+use crate::program::{MS, Step, US};
+use crate::scenario::{Measured, tasks};
+use crate::world::{Act, HOST, MachineId, World};
+
+/// How long a load runs, ns of simulated time.
+pub const LENGTH: u64 = 2_000 * MS;
+
+/// A tick of a clock is on time when it comes at most so late (`entrain-load tick`), ns.
+const ON_TIME: u32 = 150_000;
+
+/// A figure of a load, by the name that it has in the lab's results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metric {
+    /// Its name there.
+    pub name: &'static str,
+    /// What it is.
+    pub kind: MetricKind,
+}
+
+/// What a figure is made from: of the tasks that are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricKind {
+    /// Operations a second; more is better.
+    Rate,
+    /// A part, in thousandths, of all waits from wake-up to running; less is better.
+    Late(u32),
+    /// The part of the wake-ups that came at most 150 µs late; more is better.
+    OnTime,
+    /// Context switches of the host a second; less is better.
+    Switches,
+}
+
+impl MetricKind {
+    /// Whether more of it is better.
+    pub fn more_is_better(self) -> bool {
+        !matches!(self, Self::Late(_) | Self::Switches)
+    }
+}
+
+impl Metric {
+    /// Reads it off a world that has run, of the tasks that are measured.
+    pub fn read(&self, world: &World, measured: &[Measured]) -> f64 {
+        let seconds = world.now as f64 / 1e9;
+        let states = || {
+            measured.iter().flat_map(|these| {
+                these.tasks.iter().map(|task| &world.machines[these.machine.0 as usize].tasks[task.0 as usize])
+            })
+        };
+        let mut late: Vec<u32> = states().flat_map(|state| state.latencies.iter().copied()).collect();
+        late.sort_unstable();
+        match self.kind {
+            MetricKind::Rate => states().map(|state| state.ops).sum::<u64>() as f64 / seconds,
+            MetricKind::Late(_) | MetricKind::OnTime if late.is_empty() => f64::NAN,
+            MetricKind::Late(part) => f64::from(late[(late.len() - 1) * part as usize / 1000]),
+            MetricKind::OnTime => late.partition_point(|ns| *ns <= ON_TIME) as f64 / late.len() as f64,
+            MetricKind::Switches => {
+                world.machines[0].kernel.tasks.iter().map(|task| task.switches).sum::<u64>() as f64 / seconds
+            }
+        }
+    }
+}
+
+/// One load.
+pub struct Load {
+    pub(super) add: fn(&mut World, MachineId, u32) -> Vec<Measured>,
+    pub(super) metrics: &'static [Metric],
+}
+
+const fn metric(name: &'static str, kind: MetricKind) -> Metric {
+    Metric { name, kind }
+}
+
+impl Load {
+    pub(super) const DBENCH: Self = Self { add: dbench, metrics: &[metric("throughput", MetricKind::Rate), SWITCHES] };
+    pub(super) const HACKBENCH: Self =
+        Self { add: hackbench, metrics: &[metric("messages_per_s", MetricKind::Rate), SWITCHES] };
+    pub(super) const LOCK: Self = Self { add: lock, metrics: &[metric("ops_per_s", MetricKind::Rate), SWITCHES] };
+    pub(super) const SHOOTDOWN: Self = Self { add: shootdown, metrics: &[metric("ops_per_s", MetricKind::Rate)] };
+    pub(super) const WAKE: Self = Self {
+        add: wake,
+        metrics: &[
+            metric("requests_per_s", MetricKind::Rate),
+            metric("wake_p50", MetricKind::Late(500)),
+            metric("wake_p99", MetricKind::Late(990)),
+            SWITCHES,
+        ],
+    };
+    pub(super) const TICK: Self = Self { add: tick, metrics: CLOCK };
+    pub(super) const TICK_BESIDE: Self = Self { add: tick_beside, metrics: CLOCK };
+}
+
+const SWITCHES: Metric = metric("context_switches", MetricKind::Switches);
+
+const CLOCK: &[Metric] = &[
+    metric("on_time_share", MetricKind::OnTime),
+    metric("jitter_p99", MetricKind::Late(990)),
+    metric("jitter_max", MetricKind::Late(1000)),
+];
+
+/// `dup` and `close`: two system calls, each of which takes the lock of the table of open files.
+const LOCKER: &[Step] = &[
+    Compute(Within(200, 300)),
+    Lock(0),
+    Hold(Fixed(40)),
+    Unlock(0),
+    Compute(Within(200, 300)),
+    Lock(0),
+    Hold(Fixed(40)),
+    Unlock(0),
+    Done,
+];
+
+fn lock(world: &mut World, m: MachineId, threads: u32) -> Vec<Measured> {
+    vec![tasks(world, m, "lock", threads, LOCKER)]
+}
+
+/// Reads and writes of some KiB, and now and then the directory's and the superblock's locks for an inode.
+fn dbench(world: &mut World, m: MachineId, threads: u32) -> Vec<Measured> {
+    let client = [
+        Compute(Mean(6 * US)),
+        Lock(0),
+        Hold(Mean(400)),
+        Unlock(0),
+        Compute(Mean(10 * US)),
+        Lock(1),
+        Hold(Mean(800)),
+        Unlock(1),
+        Done,
+    ];
+    vec![tasks(world, m, "dbench", threads, &client)]
+}
+
+/// Pairs of a sender and a receiver with a pipe that holds eight messages; each read and write takes the pipe's lock.
+fn hackbench(world: &mut World, m: MachineId, _threads: u32) -> Vec<Measured> {
+    const HELD: usize = 8;
+    let mut receivers = Vec::new();
+    for pair in 0..10 {
+        let (free, full) = (10 + 2 * pair, 11 + 2 * pair);
+        let send = [Wait(free), Compute(Mean(350)), Post(full)];
+        let take = [Wait(full), Compute(Mean(350)), Done];
+        let receive: Vec<_> = std::iter::repeat_n(Post(free), HELD).chain(take.repeat(HELD)).collect();
+        tasks(world, m, "sender", 1, &send);
+        receivers.extend(tasks(world, m, "receiver", 1, &receive).tasks);
+    }
+    vec![Measured { name: "messages".to_owned(), machine: m, tasks: receivers }]
+}
+
+/// On aarch64 hardware broadcasts the invalidation: nobody is interrupted, the others read.
+fn shootdown(world: &mut World, m: MachineId, threads: u32) -> Vec<Measured> {
+    tasks(world, m, "reader", threads - 1, &[Compute(Fixed(MS))]);
+    vec![tasks(world, m, "shootdown", 1, &[Compute(Within(2 * US, 3 * US)), Done])]
+}
+
+/// The same where each CPU has to answer an interrupt.
+pub fn broadcasts(world: &mut World, m: MachineId, threads: u32) -> Vec<Measured> {
+    tasks(world, m, "reader", threads - 1, &[Compute(Fixed(MS))]);
+    vec![tasks(world, m, "broadcast", 1, &[Compute(Within(2 * US, 3 * US)), Broadcast, Done])]
+}
+
+/// How long messages and requests take is worked out from what one vCPU of stock Linux did in the lab, without a sibling
+/// to wait for: 1.3 µs a message, 3.3 µs a request with its two switches (docs/results/tour.md, offline-to-one).
+///
+/// Workers post themselves and sleep; a message thread wakes each, as schbench's.
+fn wake(world: &mut World, m: MachineId, threads: u32) -> Vec<Measured> {
+    tasks(world, m, "messages", 1, &[Wait(1), Compute(Fixed(500)), Post(2)]);
+    vec![tasks(world, m, "worker", threads, &[Post(1), Wait(2), Compute(Mean(US)), Done])]
+}
+
+fn clocks(world: &mut World, m: MachineId, threads: u32) -> Measured {
+    let online = world.machines[m.0 as usize].kernel.topo.cpus();
+    let clock = |world: &mut World, cpu: u32| {
+        world.add_task(
+            m,
+            World::spec(Kernel::ROOT, 100, Some(&[cpu % online])),
+            &[Until(2 * MS), Compute(Fixed(5 * US)), Done],
+            0,
+        )
+    };
+    let tasks = (0..threads).map(|cpu| clock(world, cpu)).collect();
+    Measured { name: "clock".to_owned(), machine: m, tasks }
+}
+
+fn tick(world: &mut World, m: MachineId, threads: u32) -> Vec<Measured> {
+    vec![clocks(world, m, threads)]
+}
+
+fn tick_beside(world: &mut World, m: MachineId, threads: u32) -> Vec<Measured> {
+    tasks(world, m, "lock", threads, LOCKER);
+    vec![clocks(world, m, threads)]
+}
+
+/// A thread of the host that computes without end, on each CPU for 50 ms in turn.
+pub(super) fn wandering_noise(world: &mut World, pcpus: u32) {
+    let hog = tasks(world, HOST, "noise", 1, &[Compute(Fixed(10 * MS))]).tasks[0];
+    for turn in 0..LENGTH / (50 * MS) {
+        let cpu = turn as u32 % pcpus;
+        world.act(turn * 50 * MS + 1, Act::Allow(HOST, hog, std::iter::once(cpu).collect()));
+    }
+}

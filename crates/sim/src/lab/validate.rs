@@ -1,0 +1,143 @@
+//! Predicted against measured: what the simulator says of the lab's experiments beside what the lab has found.
+
+use std::collections::BTreeMap;
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use super::measured::{Ratio, Results};
+use super::{ARMS, EXPERIMENTS, Experiment};
+
+/// A figure counts as unchanged within this part of stock's.
+const EVEN: f64 = 0.1;
+/// A prediction is near when it is within this part of what was measured.
+pub const NEAR: f64 = 0.25;
+
+/// One row.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Row {
+    /// The load.
+    pub load: String,
+    /// Its figure.
+    pub metric: String,
+    /// The arm.
+    pub arm: String,
+    /// The lab's ratio to stock.
+    pub measured: Ratio,
+    /// The simulator's.
+    pub predicted: f64,
+    /// The same direction: more, less, or about as much as stock.
+    pub sign: bool,
+    /// Predicted by measured, less one.
+    pub error: f64,
+}
+
+impl Row {
+    fn of(load: &str, metric: &str, arm: &str, measured: Ratio, predicted: f64) -> Self {
+        let direction = |ratio: f64| match ratio {
+            ratio if ratio > 1.0 + EVEN => 1,
+            ratio if ratio < 1.0 / (1.0 + EVEN) => -1,
+            _ => 0,
+        };
+        Self {
+            load: load.to_owned(),
+            metric: metric.to_owned(),
+            arm: arm.to_owned(),
+            measured,
+            predicted,
+            sign: direction(measured.median) == direction(predicted),
+            error: predicted / measured.median - 1.0,
+        }
+    }
+
+    /// Whether the prediction is within a quarter of what was measured.
+    pub fn near(&self) -> bool {
+        self.error.abs() <= NEAR
+    }
+}
+
+/// The experiments' figures under every arm: the median of several seeds, as the lab's of several samples.
+fn predict(experiment: &Experiment, seeds: u64) -> BTreeMap<(&'static str, &'static str), f64> {
+    let mut values: BTreeMap<_, Vec<f64>> = BTreeMap::new();
+    for arm in ARMS {
+        for seed in 1..=seeds {
+            let mut setup = experiment.build(seed, arm);
+            setup.world.run(setup.end);
+            for metric in experiment.metrics {
+                values.entry((metric.name, arm.name)).or_default().push(metric.read(&setup.world, &setup.measured));
+            }
+        }
+    }
+    values
+        .into_iter()
+        .map(|(key, mut list)| {
+            list.sort_by(f64::total_cmp);
+            (key, list[list.len() / 2])
+        })
+        .collect()
+}
+
+/// The experiment in the lab's files that a modelled one stands for: `tour` is a part of `overcommit`.
+fn experiment_of(results: &Results) -> &str {
+    if results.experiment == "tour" { "overcommit" } else { &results.experiment }
+}
+
+/// Predicts all rows of a result whose loads are modelled.
+pub fn validate(results: &Results, seeds: u64) -> Vec<Row> {
+    let ratios = results.ratios();
+    let mut rows = Vec::new();
+    for experiment in EXPERIMENTS {
+        let (of, load) = experiment.name.split_once('/').expect("names have two parts");
+        if of != experiment_of(results) || !ratios.keys().any(|(name, ..)| name == load) {
+            continue;
+        }
+        let predicted = predict(experiment, seeds);
+        for ((name, metric, arm), ratio) in ratios.iter().filter(|((name, ..), _)| name == load) {
+            let of = |arm: &str| predicted.iter().find(|((m, a), _)| m == metric && *a == arm).map(|(_, value)| *value);
+            if let (Some(value), Some(stock)) = (of(arm), of("stock")) {
+                rows.push(Row::of(name, metric, arm, *ratio, value / stock));
+            }
+        }
+    }
+    rows
+}
+
+/// The rows as a table, and how many are right.
+pub fn table(rows: &[Row]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["load", "figure", "arm", "measured", "least", "most", "predicted", "sign", "error"]);
+    for row in rows {
+        let two = |value: f64| format!("{value:.2}");
+        table.add_row([
+            row.load.clone(),
+            row.metric.clone(),
+            row.arm.clone(),
+            two(row.measured.median),
+            two(row.measured.least),
+            two(row.measured.most),
+            two(row.predicted),
+            if row.sign { "right" } else { "WRONG" }.to_owned(),
+            format!("{:+.0} %", row.error * 100.0),
+        ]);
+    }
+    for column in table.column_iter_mut().skip(3) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let signs = rows.iter().filter(|row| row.sign).count();
+    let near = rows.iter().filter(|row| row.near()).count();
+    format!("{table}\n{} rows: sign right in {signs}, within {:.0} % in {near}", rows.len(), NEAR * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_knows_when_it_is_wrong() {
+        let measured = |median| Ratio { median, least: median, most: median, samples: 1 };
+        let row = |median, predicted| Row::of("lock", "ops", "host", measured(median), predicted);
+        assert!(row(2.0, 1.6).sign && row(2.0, 1.6).near());
+        assert!(!row(2.0, 0.8).sign && row(1.05, 0.95).sign && !row(2.0, 1.0).sign);
+        assert!(!row(2.0, 3.0).near());
+    }
+}
