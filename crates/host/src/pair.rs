@@ -39,6 +39,9 @@ pub(crate) enum PairError {
     /// The offer went away meanwhile.
     #[error("the guest took its offer back")]
     TakenBack,
+    /// Looking at it does not end.
+    #[error("looking at the VMM's memory is held up")]
+    HeldUp,
     /// The thread has ended.
     #[error("the vCPU's thread has ended")]
     Ended,
@@ -81,6 +84,40 @@ pub(crate) fn check(slots: &Slots, gpa: u64, link: u64, bytes: &[u8; PAGE_SIZE])
     Ok(Verified { page: valid, header: snapshot.header, directory })
 }
 
+/// The memory that a page and what it registers are, mapped here.
+#[derive(Debug)]
+pub(crate) struct Maps {
+    own: Mapped,
+    /// With its size.
+    preempt: Option<(Mapped, u32)>,
+    /// Utilisation and count of runnable tasks.
+    load: Option<(Mapped, Mapped)>,
+}
+
+impl Maps {
+    /// Of a verified page.
+    pub(crate) fn of(slots: &Slots, memory: &ProcessMemory, page: &ValidatedHeader) -> Result<Self, PairError> {
+        let map = |gpa: u64, length: u64| -> Result<Mapped, PairError> {
+            let error = |source| PairError::Map { gpa, source };
+            let hva = slots.hva(gpa, length).ok_or_else(|| error(io::Error::other("not in the guest's RAM")))?;
+            if !memory.is_present(hva).map_err(error)? {
+                return Err(PairError::Absent { gpa });
+            }
+            memory.map(hva, length).map_err(error)
+        };
+        let own = map(page.gpa, PAGE_SIZE as u64)?;
+        let preempt = match page.preempt {
+            Some(Preempt::PerCpu { gpa, size }) => Some((map(gpa, u64::from(size))?, size)),
+            _ => None,
+        };
+        let load = match page.load {
+            Some(load) => Some((map(load.util, 8)?, map(load.nr_running, 4)?)),
+            None => None,
+        };
+        Ok(Self { own, preempt, load })
+    }
+}
+
 /// A paired vCPU.
 #[derive(Debug)]
 pub(crate) struct Paired {
@@ -91,34 +128,16 @@ pub(crate) struct Paired {
 
 impl Paired {
     /// Pins the page of a verified offer and what it registers, and accepts it for the vCPU in entry `index`, whose
-    /// thread is `tid`.
+    /// thread is `tid`. `maps` are kept until the kernel has its own pins.
     pub(crate) fn new(
         programs: &Programs,
-        slots: &Slots,
-        memory: &ProcessMemory,
+        maps: &Maps,
         verified: &Verified,
         index: u32,
         tid: i32,
     ) -> Result<Self, PairError> {
         let page = &verified.page;
-        let map = |gpa: u64, length: u64| -> Result<Mapped, PairError> {
-            let error = |source| PairError::Map { gpa, source };
-            let hva = slots.hva(gpa, length).ok_or_else(|| error(io::Error::other("not in the guest's RAM")))?;
-            if !memory.is_present(hva).map_err(error)? {
-                return Err(PairError::Absent { gpa });
-            }
-            memory.map(hva, length).map_err(error)
-        };
-        // Kept until the update below; the kernel's pins outlive them.
-        let own = map(page.gpa, PAGE_SIZE as u64)?;
-        let preempt = match page.preempt {
-            Some(Preempt::PerCpu { gpa, size }) => Some((map(gpa, u64::from(size))?, size)),
-            _ => None,
-        };
-        let load = match page.load {
-            Some(load) => Some((map(load.util, 8)?, map(load.nr_running, 4)?)),
-            None => None,
-        };
+        let Maps { own, preempt, load } = maps;
         let address = |wanted: u32| preempt.as_ref().filter(|(_, size)| *size == wanted).map(|(m, _)| m.address());
         let value = Pairing {
             page: pointer(Some(own.address())),

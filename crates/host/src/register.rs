@@ -1,21 +1,27 @@
 //! What a guest offers, and the pairing with all its vCPUs.
 
 use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Instant;
 
 use entrain_channel::page::PAGE_SIZE;
 use entrain_channel::validate::{Refusal, ValidatedHeader, validate_directory, validate_sibling};
 use tracing::{debug, info, warn};
 
 use crate::channel::Channel;
+use crate::eyes::Eyes;
 use crate::memory::ProcessMemory;
-use crate::pair::{PairError, Paired, Verified, layout_number, verify};
+use crate::pair::{Maps, PairError, Paired, Verified, layout_number, verify};
 use crate::programs::Programs;
+use crate::rivals::{Refused, Verdict, judge};
 use crate::slots::Slots;
 use crate::vm::{Registration, Vm};
 
 /// Looks at a page that may be the first of a registration, and pairs with all of them if it is.
-pub(crate) fn consider(programs: &Programs, vm: &mut Vm, memory: &ProcessMemory, gpa: u64) {
-    let (verified, pages) = match offer(&vm.found.slots, memory, gpa) {
+pub(crate) fn consider(programs: &Programs, eyes: &mut Eyes, vm: &mut Vm, memory: &Arc<ProcessMemory>, gpa: u64) {
+    let (slots, own) = (vm.found.slots.clone(), memory.clone());
+    let Some(seen) = eyes.ask(vm.found.user, move || offer(&slots, &own, gpa)) else { return };
+    let (verified, pages) = match seen {
         Ok(Some(offer)) => offer,
         Ok(None) => return,
         Err(error) => return refused(vm, gpa, &error),
@@ -23,9 +29,33 @@ pub(crate) fn consider(programs: &Programs, vm: &mut Vm, memory: &ProcessMemory,
     if vm.registration.as_ref().is_some_and(|known| known.first.cookie == verified.page.cookie) {
         return;
     }
+    if vm.paired() > 0 {
+        let now = Instant::now();
+        match judge(&mut vm.rival, verified.page.cookie, gpa, vm.beat.1, now) {
+            Verdict::Wait => return,
+            // What is paired belongs to the dead one, and is let go of with the next heartbeat; then this one is looked at.
+            Verdict::Replaces => {
+                vm.replaced = true;
+                return;
+            }
+            Verdict::Conflict => {
+                let refused = Refused::again(vm.refused, now);
+                warn!(
+                    "{}: two registrations live at once, so neither is paired for {} s: two agents run in the guest, or a \
+                     process there forges pages",
+                    vm.name,
+                    refused.seconds()
+                );
+                vm.rival = None;
+                vm.refused = Some(refused);
+                vm.replaced = true;
+                return;
+            }
+        }
+    }
     vm.registration = Some(Registration { pages, first: verified.page, next: 0 });
     describe(programs, vm, &verified);
-    pair_registered(programs, vm, memory);
+    pair_registered(programs, eyes, vm, memory);
 }
 
 /// What stands in the first page of a registration: the page, and where those of all vCPUs are. `None` for the page of
@@ -57,6 +87,24 @@ pub(crate) fn sibling(
     Ok(verified)
 }
 
+/// The same with its memory mapped: `None` where that is private to the VMM.
+type Seen = (Verified, Option<Result<Maps, PairError>>);
+
+fn see(
+    slots: &Slots,
+    memory: &ProcessMemory,
+    first: &ValidatedHeader,
+    number: u32,
+    gpa: u64,
+) -> Result<Seen, PairError> {
+    let verified = sibling(slots, memory, first, number, gpa)?;
+    let hva = slots.hva(gpa, PAGE_SIZE as u64);
+    let region = hva.and_then(|hva| memory.region(hva, PAGE_SIZE as u64).ok()?);
+    let shared = region.is_some_and(|region| region.written_file().is_some());
+    let maps = shared.then(|| Maps::of(slots, memory, &verified.page));
+    Ok((verified, maps))
+}
+
 /// Tells BPF what the guest said of its kernel.
 fn describe(programs: &Programs, vm: &Vm, first: &Verified) {
     let mut entry = programs.vms.get(vm.number as usize);
@@ -72,7 +120,7 @@ const SPARE: usize = 8;
 
 /// Pairs with the pages of the registration that are on offer and not paired yet. The guest claims up to 256 of them; KVM
 /// knows how many vCPUs it has, and no more pages than these and [`SPARE`] are read at a time.
-pub(crate) fn pair_registered(programs: &Programs, vm: &mut Vm, memory: &ProcessMemory) {
+pub(crate) fn pair_registered(programs: &Programs, eyes: &mut Eyes, vm: &mut Vm, memory: &Arc<ProcessMemory>) {
     let Some(registration) = vm.registration.clone() else { return };
     let before = vm.paired();
     let mut lost = false;
@@ -84,8 +132,10 @@ pub(crate) fn pair_registered(programs: &Programs, vm: &mut Vm, memory: &Process
     }
     for number in look.numbers {
         let gpa = registration.pages[number];
-        let verified = match sibling(&vm.found.slots, memory, &registration.first, number as u32, gpa) {
-            Ok(verified) => verified,
+        let (slots, own, first) = (vm.found.slots.clone(), memory.clone(), registration.first);
+        let seen = eyes.ask(vm.found.user, move || see(&slots, &own, &first, number as u32, gpa));
+        let (verified, maps) = match seen.unwrap_or(Err(PairError::HeldUp)) {
+            Ok(seen) => seen,
             // Paired already, or withdrawn.
             Err(PairError::Refused(Refusal::NotOffered(_))) => continue,
             Err(error) => {
@@ -102,15 +152,12 @@ pub(crate) fn pair_registered(programs: &Programs, vm: &mut Vm, memory: &Process
         };
         let vcpu = &vm.vcpus[&id];
         let (index, tid) = (vcpu.index, vcpu.tid);
-        let hva = vm.found.slots.hva(gpa, PAGE_SIZE as u64);
-        let region = hva.and_then(|hva| memory.region(hva, PAGE_SIZE as u64).ok()?);
-        let shared = region.is_some_and(|region| region.written_file().is_some());
-        read_preempt(programs, vm, index, &verified, shared);
-        if !shared {
+        read_preempt(programs, vm, index, &verified, maps.is_some());
+        let Some(maps) = maps else {
             read_only += 1;
             continue;
-        }
-        match Paired::new(programs, &vm.found.slots, memory, &verified, index, tid) {
+        };
+        match maps.and_then(|maps| Paired::new(programs, &maps, &verified, index, tid)) {
             Ok(paired) => vm.vcpus.get_mut(&id).expect("looked up above").paired = Some(paired),
             Err(error) => {
                 refused(vm, gpa, &error);
@@ -205,6 +252,7 @@ fn refused(vm: &mut Vm, gpa: u64, error: &PairError) {
         PairError::Refused(Refusal::NotOffered(_) | Refusal::Magic | Refusal::Elsewhere { .. })
         | PairError::TakenBack
         | PairError::Absent { .. }
+        | PairError::HeldUp
         | PairError::Ended => debug!("{}: page at {gpa:#x}: {error}", vm.name),
         _ => {
             if vm.paired() == 0 {

@@ -1,5 +1,7 @@
 //! A VM's memory as KVM has it: from guest-physical addresses through the memory slots to the VMM's addresses.
 
+use std::sync::Arc;
+
 /// KVM: the VMM asks for a log of the guest's writes to this slot (live migration, or a display).
 const SLOT_LOGS_WRITES: u32 = 1 << 0;
 /// KVM: the guest cannot write to it (ROM).
@@ -28,7 +30,7 @@ impl MemorySlot {
 
 /// A VM's memory slots, biggest first. All of them begin and end with a page, as KVM has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Slots(Vec<MemorySlot>);
+pub(crate) struct Slots(Arc<[MemorySlot]>);
 
 impl Slots {
     /// Of slots in any order; ROM and slots that KVM would not have are left out.
@@ -41,7 +43,7 @@ impl Slots {
                 && slot.hva.checked_add(slot.size).is_some()
         });
         slots.sort_by_key(|slot| (std::cmp::Reverse(slot.size), slot.gpa));
-        Self(slots)
+        Self(slots.into())
     }
 
     /// Biggest first.

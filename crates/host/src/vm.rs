@@ -5,8 +5,10 @@ use std::time::Instant;
 
 use crate::cgroup::Group;
 use crate::channel::Channel;
+use crate::classes::Publish;
 use crate::discover::FoundVm;
 use crate::pair::Paired;
+use crate::rivals::{Refused, Rival};
 use crate::scan::Scan;
 
 /// Offers that wait to be considered. An honest guest has one; rings and finds beyond these are dropped, and an honest guest
@@ -59,6 +61,14 @@ pub(crate) struct Vm {
     pub(crate) group: Group,
     /// By the configuration.
     pub(crate) class: Option<String>,
+    /// What its class lets its guest be told.
+    pub(crate) publish: Publish,
+    /// Another registration than the one that is there, while it is not clear whose agent lives.
+    pub(crate) rival: Option<Rival>,
+    /// Its registration has lost its place: its pages are to be let go of.
+    pub(crate) replaced: bool,
+    /// Two registrations contend for it: neither is paired before this.
+    pub(crate) refused: Option<Refused>,
     said: HashSet<String>,
 }
 
@@ -79,6 +89,10 @@ impl Vm {
             entitlement: 0,
             group: Group::default(),
             class: None,
+            publish: Publish::All,
+            rival: None,
+            replaced: false,
+            refused: None,
             said: HashSet::new(),
         }
     }
@@ -99,6 +113,9 @@ impl Vm {
     /// Its pages are given up: the search begins anew, where the first of them was.
     pub(crate) fn start_over(&mut self, channel: Channel) {
         self.channel = channel;
+        if let Some(rival) = self.rival.take() {
+            self.offer(rival.gpa);
+        }
         self.scan.restart(self.registration.take().and_then(|was| was.pages.first().copied()));
     }
 

@@ -125,6 +125,9 @@ static __always_inline void pairing__close(struct entrain_vcpu *vcpu, struct ent
 	WRITE_ONCE(vcpu->gone, why);
 }
 
+/* Instead of a pCPU's number, for guests that are not told it. */
+#define ENTRAIN_PCPU_UNTOLD 0xffff
+
 /* Writes one host word; see entrain_publish in entrain.h. */
 #define page__put(vcpu, pairing, page, line, field, value)                                                             \
 	({                                                                                                             \
@@ -147,6 +150,7 @@ static __always_inline void pairing__close(struct entrain_vcpu *vcpu, struct ent
 static __always_inline void page__put_state(struct entrain_vcpu *vcpu, struct entrain_pairing *pairing)
 {
 	struct entrain_page *page = pairing->page;
+	__u32 pcpu = READ_ONCE(vcpu->own_only) ? ENTRAIN_PCPU_UNTOLD : vcpu->pcpu;
 	__u64 flags = (vcpu->in_cs ? ENTRAIN_STATE_IN_CS : 0) | (vcpu->extended ? ENTRAIN_STATE_EXTENDED : 0);
 
 	if (!page)
@@ -158,7 +162,7 @@ static __always_inline void page__put_state(struct entrain_vcpu *vcpu, struct en
 	    !page__put(vcpu, pairing, page, fast, boosts, vcpu->boosts - pairing->boosts0))
 		return;
 	/* Last: whoever sees the new sequence number sees the words above. */
-	page__put(vcpu, pairing, page, fast, state, ENTRAIN_STATE(vcpu->state, flags, vcpu->pcpu, vcpu->seq));
+	page__put(vcpu, pairing, page, fast, state, ENTRAIN_STATE(vcpu->state, flags, pcpu, vcpu->seq));
 }
 
 /*
@@ -183,10 +187,10 @@ static __always_inline void page__put_instant(struct entrain_vcpu *vcpu, struct 
 			__sync_lock_test_and_set(&pairing->instant_busy, 0);
 			return;
 		}
-		value = READ_ONCE(vcpu->instant);
+		value = READ_ONCE(vcpu->own_only) ? 0 : READ_ONCE(vcpu->instant);
 		page__put(vcpu, pairing, page, fast, instant, value ? ENTRAIN_INSTANT_NOW : 0);
 		__sync_lock_test_and_set(&pairing->instant_busy, 0);
-		if (READ_ONCE(vcpu->instant) == value)
+		if (READ_ONCE(vcpu->own_only) || READ_ONCE(vcpu->instant) == value)
 			return;
 	}
 }

@@ -69,6 +69,8 @@ struct entrain_vcpu {
 	__u64 wants;		/* vCPUs */
 	enum entrain_gone gone; /* the pairing has ended by itself; nothing is written any more */
 	__u32 races;		/* words left as they were since another CPU was writing them */
+	__u32 own_only;		/* by the daemon: its guest is told nothing that tells of its neighbours */
+	__u32 pad;
 };
 
 /* One VM: where its memory is, and how to find a preempt count that belongs to a task (arm64). */

@@ -20,7 +20,7 @@ use tracing::{info, warn};
 
 use entrain_policy::entitle::{Floor, raise};
 
-use super::{Class, Classes, Identity, Schedule};
+use super::{Class, Classes, Identity, Publish, Schedule};
 use crate::cgroup::{cgroup_of, own_group};
 use crate::left_behind;
 
@@ -44,6 +44,8 @@ pub(crate) struct Given {
     pub(crate) class: String,
     /// For the host's scheduler.
     pub(crate) schedule: Schedule,
+    /// For its guest.
+    pub(crate) publish: Publish,
 }
 
 /// A weight that was set, or is about to be.
@@ -130,7 +132,11 @@ impl Weights {
             let cgroup = cgroup_of(root, vm.pid).unwrap_or_default();
             let identity = Identity { name: &vm.name, pid: vm.pid, cgroup: &cgroup };
             let class = classes.and_then(|classes| classes.of(&identity));
-            given.push(class.map(|(name, class)| Given { class: name.to_owned(), schedule: class.schedule }));
+            given.push(class.map(|(name, class)| Given {
+                class: name.to_owned(),
+                schedule: class.schedule,
+                publish: class.publish.unwrap_or_default(),
+            }));
             let wants = class.filter(|(_, class)| class.weight.is_some() || class.minimum.is_some());
             let group = wants.and_then(|(name, _)| self.group(root, &cgroup, vm, name));
             let own = group.as_ref().and_then(|group| self.before(group));

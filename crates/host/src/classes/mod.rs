@@ -29,7 +29,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use settings::ClassTable;
-pub use settings::{Class, Schedule};
+pub use settings::{Class, Publish, Schedule};
 
 /// The classes that are always there, with their weights: a batch VM gives way to four times as much of a standard one.
 const BUILT_IN: [(&str, u64); 3] = [("critical", 400), ("standard", 100), ("batch", 25)];
@@ -212,6 +212,18 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_class_says_what_its_guests_are_told() {
+        let classes =
+            parse("default = 'quiet'\n[class.quiet]\npublish = 'own'\n[class.mute]\npublish = 'none'\n").expect("fine");
+        let (_, class) = classes.of(&vm("x", 1, "/")).expect("the default");
+        assert_eq!(class.publish, Some(Publish::Own));
+        assert!(classes.summary().contains("class quiet: weight as it is, guests are told of themselves only"));
+        assert!(classes.summary().contains("told nothing"));
+        let error = parse("[class.quiet]\npublish = 'some'\n").expect_err("no such word").to_string();
+        assert!(error.contains("host.toml:2") && error.contains("own"), "{error}");
+    }
 
     fn parse(text: &str) -> Result<Classes, ConfigError> {
         Classes::parse(Path::new("host.toml"), text, 4)

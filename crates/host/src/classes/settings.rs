@@ -16,8 +16,23 @@ pub struct Class {
     pub weight: Option<u64>,
     /// The least that each of its VMs gets while it wants it, 1/1024 pCPU.
     pub minimum: Option<u64>,
+    /// What its VMs' guests are told.
+    pub publish: Option<Publish>,
     /// For the host's scheduler; without effect in mode `observe`.
     pub schedule: Schedule,
+}
+
+/// What guests are told; what is left out would tell of their neighbours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Publish {
+    /// All that is known.
+    #[default]
+    All,
+    /// The states of the guest's own vCPUs alone.
+    Own,
+    /// Nothing: there is no pairing.
+    None,
 }
 
 /// What the host's scheduler is told of a VM; times in ns.
@@ -39,6 +54,7 @@ pub struct Schedule {
 pub(super) struct ClassTable {
     weight: Option<Spanned<i64>>,
     minimum_pcpus: Option<Spanned<f64>>,
+    publish: Option<Publish>,
     extensions: Option<bool>,
     extension_burst_us: Option<Spanned<i64>>,
     extension_percent: Option<Spanned<i64>>,
@@ -55,6 +71,7 @@ impl ClassTable {
         if let Some(value) = &self.minimum_pcpus {
             class.minimum = Some(minimum(value, source, most)?);
         }
+        class.publish = self.publish.or(class.publish);
         let schedule = &mut class.schedule;
         schedule.extensions = self.extensions.or(schedule.extensions);
         // A burst is at most two slices; half of the time is where the class should have had the weight instead.
@@ -93,6 +110,11 @@ impl Class {
         };
         if let Some(minimum) = self.minimum {
             add(format!("at least {:.2} pCPUs", minimum as f64 / 1024.0));
+        }
+        match self.publish {
+            Some(Publish::Own) => add("guests are told of themselves only".to_owned()),
+            Some(Publish::None) => add("guests are told nothing".to_owned()),
+            Some(Publish::All) | None => {}
         }
         let Schedule { extensions, burst, rate_ppm, latency } = self.schedule;
         match extensions {

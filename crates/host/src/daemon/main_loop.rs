@@ -10,7 +10,7 @@ use super::heartbeat::{self, Heart};
 use super::instance::tell_service_manager;
 use super::timers::{Task, Timers};
 use crate::classes::apply::{Running, Weights};
-use crate::classes::{self, Classes};
+use crate::classes::{self, Classes, Publish};
 use crate::error::HostError;
 use crate::finder::Finder;
 use crate::fleet::Fleet;
@@ -201,8 +201,10 @@ impl MainLoop {
         let mut schedule = Vec::new();
         for (vm, given) in self.fleet.vms.values_mut().zip(given) {
             schedule.extend(given.as_ref().map(|given| (vm.found.tgid, given.schedule)));
+            vm.publish = given.as_ref().map_or(Publish::All, |given| given.publish);
             vm.class = given.map(|given| given.class);
         }
+        self.fleet.publish_by_class()?;
         self.mode.classes(&schedule)
     }
 

@@ -78,11 +78,9 @@ impl Fleet {
             self.say_full("VMs", HOST_VMS);
             return false;
         };
-        let vm = Vm::new(
-            number,
-            name(&self.root, now.tgid),
-            FoundVm { tgid: now.tgid, user: now.user, ..FoundVm::default() },
-        );
+        let (root, pid) = (self.root.clone(), now.tgid);
+        let named = self.eyes.ask(now.user, move || name(&root, pid)).unwrap_or_else(|| format!("pid {pid}"));
+        let vm = Vm::new(number, named, FoundVm { tgid: now.tgid, user: now.user, ..FoundVm::default() });
         info!("found {} (pid {}): {} vCPUs", vm.name, now.tgid, now.vcpus.len());
         self.vms.insert(kvm, vm);
         true

@@ -7,6 +7,7 @@ use tracing::info;
 
 use super::Fleet;
 use crate::channel::Channel;
+use crate::classes::Publish;
 use crate::interface::{GONE_HEADER, GONE_LINK, GONE_NOT, GONE_WORD};
 use crate::pair::{self, Paired};
 use crate::programs::Programs;
@@ -28,6 +29,10 @@ impl Fleet {
                 info!("{}: its agent has been silent for {} s; let go of its pages", vm.name, SILENCE.as_secs());
                 leaving.extend(take_pairings(vm));
             }
+            if std::mem::take(&mut vm.replaced) || vm.publish == Publish::None && vm.paired() > 0 {
+                info!("{}: let go of its pages", vm.name);
+                leaving.extend(take_pairings(vm));
+            }
             if lost || leaving.len() > before {
                 ended.push(*kvm);
             }
@@ -36,10 +41,27 @@ impl Fleet {
         for kvm in ended {
             let Some(vm) = self.vms.get_mut(&kvm) else { continue };
             if vm.paired() == 0 {
-                vm.start_over(Channel::Silent);
+                let refused = vm.refused.is_some_and(|refused| refused.lasts(Instant::now()));
+                vm.start_over(if refused { Channel::Refused } else { Channel::Silent });
             } else {
                 vm.channel = Channel::Partial;
             }
+        }
+        Ok(())
+    }
+
+    /// Tells BPF what each VM's class lets its guest be told, and lets go of the pages of those that are to know nothing.
+    pub(crate) fn publish_by_class(&mut self) -> Result<(), Error> {
+        for vm in self.vms.values() {
+            let own_only = u32::from(vm.publish != Publish::All);
+            for vcpu in vm.vcpus.values() {
+                let entry = self.programs.vcpus.at(vcpu.index as usize);
+                // SAFETY: an aligned field inside the table that the daemon alone writes.
+                unsafe { (&raw mut (*entry).own_only).write_volatile(own_only) };
+            }
+        }
+        if self.vms.values().any(|vm| vm.publish == Publish::None && vm.paired() > 0) {
+            self.let_go(false)?;
         }
         Ok(())
     }

@@ -17,6 +17,7 @@ use entrain_bpf::Error;
 use entrain_system::Root;
 
 use crate::entitlement::Shares;
+use crate::eyes::Eyes;
 use crate::interface::{HOST_VCPUS, HOST_VMS};
 use crate::programs::Programs;
 use crate::vm::Vm;
@@ -37,6 +38,7 @@ pub(crate) struct Fleet {
     search: Search,
     turns: Turns,
     allowance: Allowance,
+    eyes: Eyes,
 }
 
 impl Fleet {
@@ -53,6 +55,7 @@ impl Fleet {
             search,
             turns: Turns::default(),
             allowance: Allowance::new(Instant::now()),
+            eyes: Eyes::default(),
         }
     }
 

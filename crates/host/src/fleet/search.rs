@@ -1,5 +1,7 @@
 //! The search for agents in the guests, and the pairing with those that offer.
 
+use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use entrain_system::Root;
@@ -7,9 +9,12 @@ use tracing::debug;
 
 use super::Fleet;
 use crate::channel::Channel;
+use crate::classes::Publish;
+use crate::eyes::Eyes;
 use crate::memory::ProcessMemory;
 use crate::programs::Programs;
 use crate::register;
+use crate::scan::Scan;
 use crate::vm::Vm;
 
 /// How long one VM is looked at before it may be another's turn.
@@ -23,11 +28,12 @@ impl Fleet {
         self.turns.follow(self.vms.iter().map(|(kvm, vm)| (*kvm, vm.found.user)));
         loop {
             let now = Instant::now();
-            let waiting = self.vms.iter().filter(|(_, vm)| self.search.wants(vm));
+            let (search, eyes) = (self.search, &mut self.eyes);
+            let waiting = self.vms.iter().filter(|(_, vm)| search.wants(vm) && eyes.serves(vm.found.user));
             let waiting = waiting.map(|(kvm, vm)| (*kvm, vm.found.user));
             let Some(kvm) = self.turns.next(waiting).filter(|_| now < deadline) else { break };
             let vm = self.vms.get_mut(&kvm).expect("one of them");
-            turn(&self.programs, &self.root, vm, self.search, deadline.min(now + TURN));
+            turn(&self.programs, &mut self.eyes, &self.root, vm, self.search, deadline.min(now + TURN));
             self.turns.charge(kvm, vm.found.user, now.elapsed());
         }
         self.allowance.take(start.elapsed());
@@ -68,6 +74,9 @@ pub(crate) struct Search {
 impl Search {
     /// Whether there is anything to do for a VM.
     fn wants(self, vm: &Vm) -> bool {
+        if vm.publish == Publish::None || vm.refused.is_some_and(|refused| refused.lasts(Instant::now())) {
+            return false;
+        }
         !vm.offers.is_empty() || vm.registration.is_some() && vm.look && is_open(vm) || self.is_due(vm)
     }
 
@@ -81,9 +90,11 @@ fn is_open(vm: &Vm) -> bool {
 }
 
 /// One VM's turn.
-fn turn(programs: &Programs, root: &Root, vm: &mut Vm, search: Search, deadline: Instant) {
-    let memory = match ProcessMemory::of(root, vm.found.tgid) {
-        Ok(memory) => memory,
+fn turn(programs: &Programs, eyes: &mut Eyes, root: &Root, vm: &mut Vm, search: Search, deadline: Instant) {
+    let (user, pid, root) = (vm.found.user, vm.found.tgid, root.clone());
+    let opened = eyes.ask(user, move || ProcessMemory::of(&root, pid));
+    let memory = match opened.unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into())) {
+        Ok(memory) => Arc::new(memory),
         // The VMM is about to end; the next discovery tells.
         Err(error) => {
             debug!("{}: cannot look into its process: {error}", vm.name);
@@ -94,18 +105,25 @@ fn turn(programs: &Programs, root: &Root, vm: &mut Vm, search: Search, deadline:
         }
     };
     while let Some(gpa) = vm.offers.pop_front() {
-        register::consider(programs, vm, &memory, gpa);
+        register::consider(programs, eyes, vm, &memory, gpa);
         if Instant::now() >= deadline {
             return;
         }
     }
     if vm.registration.is_some() && std::mem::take(&mut vm.look) {
-        register::pair_registered(programs, vm, &memory);
+        register::pair_registered(programs, eyes, vm, &memory);
     }
     if vm.registration.is_some() || !search.is_due(vm) {
         return;
     }
-    match vm.scan.advance(&vm.found.slots, &memory, deadline) {
+    let (mut scan, slots) = (std::mem::replace(&mut vm.scan, Scan::new()), vm.found.slots.clone());
+    let went = eyes.ask(user, move || {
+        let hits = scan.advance(&slots, &memory, deadline);
+        (scan, hits)
+    });
+    let Some((scan, hits)) = went else { return vm.scan.postpone() };
+    vm.scan = scan;
+    match hits {
         Ok(hits) => hits.into_iter().for_each(|gpa| vm.offer(gpa)),
         Err(error) => debug!("{}: cannot look through its memory: {error}", vm.name),
     }

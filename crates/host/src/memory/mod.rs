@@ -8,10 +8,10 @@ mod pages;
 mod ram_file;
 mod region;
 
-use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
 
 use entrain_system::Root;
 use rustix::fs::{Mode, OFlags, openat};
@@ -38,7 +38,7 @@ pub(crate) struct ProcessMemory {
     maps: File,
     pagemap: File,
     /// Devices of files that were met, and whether their files are memory.
-    kinds: RefCell<Vec<((u32, u32), bool)>>,
+    kinds: Mutex<Vec<((u32, u32), bool)>>,
     #[cfg(test)]
     hook: Hook,
 }
@@ -46,7 +46,7 @@ pub(crate) struct ProcessMemory {
 /// What a test does between two system calls.
 #[cfg(test)]
 #[derive(Default)]
-struct Hook(RefCell<Option<Box<dyn FnMut()>>>);
+struct Hook(Mutex<Option<Box<dyn FnMut() + Send>>>);
 
 #[cfg(test)]
 impl std::fmt::Debug for Hook {
@@ -68,7 +68,7 @@ impl ProcessMemory {
             folder,
             maps,
             pagemap,
-            kinds: RefCell::default(),
+            kinds: Mutex::default(),
             #[cfg(test)]
             hook: Hook::default(),
         })
@@ -82,7 +82,7 @@ impl ProcessMemory {
     /// Here the VMM may do anything; a test does.
     fn between_calls(&self) {
         #[cfg(test)]
-        if let Some(hook) = self.hook.0.borrow_mut().as_mut() {
+        if let Some(hook) = self.hook.0.lock().unwrap().as_mut() {
             hook();
         }
     }
@@ -124,10 +124,11 @@ impl ProcessMemory {
     /// for a disk, a server or another user's program.
     pub(crate) fn may_be_ram(&self, region: &Region) -> bool {
         let Some(file) = region.file else { return true };
-        let known = self.kinds.borrow().iter().find(|(device, _)| *device == file.device).map(|(_, memory)| *memory);
+        let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = kinds.iter().find(|(device, _)| *device == file.device).map(|(_, memory)| *memory);
         known.unwrap_or_else(|| {
             let memory = filesystem::is_memory(&self.root, self.pid, file.device);
-            self.kinds.borrow_mut().push((file.device, memory));
+            kinds.push((file.device, memory));
             memory
         })
     }
@@ -251,7 +252,7 @@ mod tests {
                 }
                 call += 1;
             };
-            *memory.hook.0.borrow_mut() = Some(Box::new(swap));
+            *memory.hook.0.lock().unwrap() = Some(Box::new(swap));
             match memory.map(base as u64, PAGE) {
                 Ok(host) => {
                     // SAFETY: a page that was mapped for writing just now, of a file that nobody truncates.

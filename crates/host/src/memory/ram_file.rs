@@ -73,6 +73,9 @@ pub(crate) struct Mapped {
     offset: usize,
 }
 
+// SAFETY: the mapping belongs to the process; no thread follows its address.
+unsafe impl Send for Mapped {}
+
 impl Mapped {
     fn new(file: &File, offset: u64) -> io::Result<Self> {
         let fs = rustix::fs::fstatfs(file.as_fd())?;

@@ -11,6 +11,7 @@
 #define ESTALE 116
 
 /* Host words that this program keeps current. */
+#define NEIGHBOURS (ENTRAIN_F_INSTANT | ENTRAIN_F_CAPACITY | ENTRAIN_F_ENTITLEMENT)
 #define HOST_FEATURES                                                                                                  \
 	(ENTRAIN_F_VCPU_STATE | ENTRAIN_F_INSTANT | ENTRAIN_F_CAPACITY | ENTRAIN_F_ENTITLEMENT | extra_features |      \
 	 READ_ONCE(mode_features))
@@ -174,7 +175,7 @@ static __always_inline void vcpu__tick(__u32 index, struct entrain_tick_args *ar
 	struct kvm_vcpu *kvm_vcpu;
 	struct entrain_page *page;
 	struct task_struct *task;
-	__u32 cpu, why;
+	__u32 cpu, why, own_only;
 
 	if (!vcpu || !thread || !vcpu->used)
 		return;
@@ -197,15 +198,18 @@ static __always_inline void vcpu__tick(__u32 index, struct entrain_tick_args *ar
 	kvm_vcpu = (struct kvm_vcpu *)vcpu->kvm_vcpu;
 	args->layouts += BPF_CORE_READ(kvm_vcpu, kvm, memslots[0], generation);
 	vcpu__read_guest(vcpu, pairing, page);
+	own_only = READ_ONCE(vcpu->own_only);
 	cpu = vcpu->pcpu;
 	pcpu = bpf_map_lookup_elem(&pcpus, &cpu);
 	if (pcpu) {
-		page__put(vcpu, pairing, page, slow, capacity, pcpu->capacity);
-		page__put(vcpu, pairing, page, slow, perf, pcpu->perf);
+		page__put(vcpu, pairing, page, slow, capacity, own_only ? 0 : pcpu->capacity);
+		page__put(vcpu, pairing, page, slow, perf, own_only ? 0 : pcpu->perf);
 	}
-	page__put(vcpu, pairing, page, slow, entitlement, vcpu->entitlement);
+	if (own_only)
+		page__put_instant(vcpu, pairing);
+	page__put(vcpu, pairing, page, slow, entitlement, own_only ? 0 : vcpu->entitlement);
 	page__put(vcpu, pairing, page, slow, version, ENTRAIN_VERSION);
-	page__put(vcpu, pairing, page, slow, features, HOST_FEATURES);
+	page__put(vcpu, pairing, page, slow, features, own_only ? HOST_FEATURES & ~NEIGHBOURS : HOST_FEATURES);
 	/* Last: a heartbeat says that the words above hold. */
 	page__put(vcpu, pairing, page, slow, heartbeat, now >> ENTRAIN_TIME_SHIFT);
 }
