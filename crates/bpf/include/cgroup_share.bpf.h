@@ -23,6 +23,11 @@ struct cgroup_ctx {
 	__s64 counted; /* the weight that its parent counts it with */
 	__u64 share;   /* of the machine, 1/1024 of a weight */
 	__u64 share_at;
+	/* Of cgroup_limit.bpf.h: the group's own limit, and the nearest that it is under, itself or above, ... */
+	__u32 limit;
+	__u32 nearest;
+	__u32 limit_epoch; /* ... as of this epoch */
+	__u32 pad;
 };
 
 /* What a task keeps of its group; all zero when it is not counted. */

@@ -47,7 +47,21 @@ struct sched_ext_entity {
 	__u64 dsq_vtime;
 };
 
+struct thread_info {
+	__u32 cpu;
+};
+
+struct signal_struct {
+	unsigned int flags;
+};
+
+struct sched_entity {
+	__u64 sum_exec_runtime;
+};
+
 struct task_struct {
+	struct thread_info thread_info;
+	struct sched_entity se;
 	struct sched_ext_entity scx;
 	struct hlist_head preempt_notifiers;
 	const struct cpumask *cpus_ptr;
@@ -58,6 +72,9 @@ struct task_struct {
 	int pid;
 	int tgid;
 	unsigned in_iowait : 1;
+	unsigned int on_cpu;
+	unsigned int __state;
+	struct signal_struct *signal;
 	struct mm_struct *mm;
 };
 

@@ -32,7 +32,9 @@ struct cgroup {
 
 struct scx_cgroup_init_args {
 	__u32 weight; /* 1..10000 */
-	__u64 bw_quota_us;
+	__u64 bw_period_us;
+	__u64 bw_quota_us; /* ~0: no limit */
+	__u64 bw_burst_us;
 };
 
 enum scx_exit_kind {
@@ -133,6 +135,9 @@ extern int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *it, __u64 dsq_id, __u64
 extern struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *it) __ksym;
 extern void bpf_iter_scx_dsq_destroy(struct bpf_iter_scx_dsq *it) __ksym;
 extern bool scx_bpf_dsq_move(struct bpf_iter_scx_dsq *it, struct task_struct *p, __u64 dsq_id, __u64 enq_flags) __ksym;
+extern void scx_bpf_dsq_move_set_vtime(struct bpf_iter_scx_dsq *it, __u64 vtime) __ksym;
+extern bool scx_bpf_dsq_move_vtime(struct bpf_iter_scx_dsq *it, struct task_struct *p, __u64 dsq_id,
+				   __u64 enq_flags) __ksym;
 extern struct task_struct *scx_bpf_tid_to_task(__u64 tid) __ksym;
 extern __s32 scx_bpf_select_cpu_dfl(struct task_struct *p, __s32 prev_cpu, __u64 wake_flags, bool *is_idle) __ksym;
 extern __s32 scx_bpf_create_dsq(__u64 dsq_id, __s32 node) __ksym;

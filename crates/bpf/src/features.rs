@@ -45,8 +45,9 @@ pub struct Features {
 
 /// Functions of sched_ext without which the guest's scheduler does not load.
 const GUEST_CALLS: [&str; 2] = ["scx_bpf_dsq_peek", "scx_bpf_task_set_slice"];
-/// Those that the host's needs, too.
-const HOST_CALLS: [&str; 2] = ["scx_bpf_tid_to_task", "scx_bpf_cpu_curr"];
+/// Those that the host's needs, too; the last one says that setting a limit may wait for memory.
+const HOST_CALLS: [&str; 3] =
+    ["scx_bpf_tid_to_task", "scx_bpf_cpu_curr", "scx_compat_marker_cgroup_set_bandwidth_may_sleep"];
 
 /// Bits of capabilities(7).
 const CAPABILITIES: [u32; 4] =

@@ -3,7 +3,6 @@
 use std::fs;
 
 use entrain_bpf::{Features, Lockdown};
-use entrain_host::find_limit;
 
 use crate::finding::Finding;
 use crate::machine::Machine;
@@ -17,7 +16,6 @@ pub(crate) fn examine(machine: &Machine, features: &Features, guest: bool) -> Ve
         sched_ext(features, guest),
         other_scheduler(machine),
         cgroups(machine),
-        cpu_max(machine),
     ]
 }
 
@@ -128,17 +126,4 @@ fn cgroups(machine: &Machine) -> Finding {
         "version 1, or both versions mixed: weights are not read, all VMs count alike",
         "boot with the kernel parameter systemd.unified_cgroup_hierarchy=1",
     )
-}
-
-fn cpu_max(machine: &Machine) -> Finding {
-    const FOR: &str = "--mode schedule, which does not enforce cpu.max";
-    match find_limit(&machine.root.path("sys/fs/cgroup")) {
-        None => Finding::ok("cpu-max", FOR, "no cgroup has a limit"),
-        Some((cgroup, limit)) => Finding::warn(
-            "cpu-max",
-            FOR,
-            format!("{} is limited to {limit} (quota and period in µs)", cgroup.display()),
-            format!("echo max > {}, or leave --mode schedule alone", cgroup.join("cpu.max").display()),
-        ),
-    }
 }

@@ -20,9 +20,8 @@ const BREADTH: u32 = 4096;
 /// Bytes of the list of a group's processes that are read: one with more holds more than a VM's.
 const PROCESSES: u64 = 256;
 
-/// A limit is not looked for deeper in the tree than this: a user may nest cgroups of his own without end. The scheduler
-/// looks at every cgroup itself when it starts.
-const LIMIT_DEPTH: u32 = 32;
+/// Groups above a VM's that are looked at: a user may nest cgroups of his own without end.
+const LEVELS: usize = 32;
 
 /// The weight of a cgroup that nobody has set.
 const WEIGHT: u64 = 100;
@@ -62,7 +61,7 @@ fn weight_of(group: &Path) -> Option<u64> {
 /// The groups with a weight from the root's child down to `last`.
 fn above(mount: &Path, last: &Path) -> Vec<Above> {
     let groups =
-        last.ancestors().take_while(|group| *group != mount && group.starts_with(mount)).take(LIMIT_DEPTH as usize);
+        last.ancestors().take_while(|group| *group != mount && group.starts_with(mount)).take(LEVELS);
     let mut above: Vec<Above> = groups
         .filter_map(|group| {
             let mut id = DefaultHasher::new();
@@ -120,25 +119,6 @@ fn holds_only(group: &Path, pid: i32, depth: u32, left: &mut u32) -> bool {
     let Ok(entries) = fs::read_dir(group) else { return false };
     let mut folders = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     folders.all(|entry| holds_only(&entry.path(), pid, depth - 1, left))
-}
-
-/// The first cgroup in the tree below `root` with a limit in `cpu.max`, and the limit: quota and period in µs.
-pub fn find_limit(root: &Path) -> Option<(PathBuf, String)> {
-    find_limit_within(root, LIMIT_DEPTH)
-}
-
-fn find_limit_within(folder: &Path, depth: u32) -> Option<(PathBuf, String)> {
-    if let Ok(text) = fs::read_to_string(folder.join("cpu.max")) {
-        let limit = text.trim();
-        if !limit.is_empty() && !limit.starts_with("max") {
-            return Some((folder.to_owned(), limit.to_owned()));
-        }
-    }
-    let deeper = depth.checked_sub(1)?;
-    // Links are not followed: version 1 has them, and they lead in circles.
-    let folders = fs::read_dir(folder).ok()?.flatten();
-    let mut folders = folders.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    folders.find_map(|entry| find_limit_within(&entry.path(), deeper))
 }
 
 #[cfg(test)]

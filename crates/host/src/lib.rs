@@ -48,6 +48,5 @@ pub mod untrusted;
 mod vm;
 mod waits;
 
-pub use cgroup::find_limit;
 pub use channel::Channel;
 pub use name::name as vm_name;

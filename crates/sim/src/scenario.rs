@@ -2,6 +2,7 @@
 
 use crate::kernel::Kernel;
 use crate::kernel::TaskId;
+use crate::kernel::group::GroupId;
 use crate::kernel::topology::Shape;
 use crate::program::Step::{Broadcast, Compute, Done, Hold, Lock, Post, PostSync, Sleep, Unlock, Until, Wait};
 use crate::program::Time::{Fixed, Mean, Within};
@@ -126,9 +127,14 @@ pub fn host(seed: u64, shape: Shape, arm: Arm) -> World {
 
 /// A guest in the root group.
 pub fn guest(world: &mut World, vcpus: u32, arm: Arm) -> MachineId {
+    guest_in(world, vcpus, arm, Kernel::ROOT)
+}
+
+/// A guest in a group of the host.
+pub fn guest_in(world: &mut World, vcpus: u32, arm: Arm, group: GroupId) -> MachineId {
     world.add_vm(&VmSpec {
         guest: MachineSpec { shape: Shape::flat(vcpus), policy: arm.guest, tunables: Vec::new() },
-        group: Kernel::ROOT,
+        group,
         paired: arm.paired,
         arch: Arch::Arm64,
         pins: None,

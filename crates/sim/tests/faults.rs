@@ -127,7 +127,7 @@ fn burst(arm: Arm) -> (u64, u64) {
 fn finds_that_wake_ups_pile_up_on_one_idle_vcpu() {
     let (entrain, stock) = (burst(Arm::BOTH), burst(Arm::STOCK));
     println!("waits beside idle vCPUs, and the longest, ns: {entrain:?}, with EEVDF {stock:?}");
-    assert!(entrain.0 > 5 && entrain.1 > MS && stock.0 == 0, "each wakes on a vCPU of its own: {entrain:?}, {stock:?}");
+    assert!(entrain.0 > 2 && entrain.1 > MS && stock.0 == 0, "each wakes on a vCPU of its own: {entrain:?}, {stock:?}");
 }
 
 /// A 2 ms clock on each vCPU beside a lock, in two guests of 4 vCPUs on 2 pCPUs: p99 and worst delay, ms.

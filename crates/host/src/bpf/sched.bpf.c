@@ -11,12 +11,14 @@
 #include "sched/dispatch.bpf.h"
 #include "sched/stay.bpf.h"
 #include "sched/yield.bpf.h"
+#include "sched/let_go.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
-#define RUNTIME_INF  (~0ULL)
 #define NUMA_NO_NODE (-1)
-#define EOPNOTSUPP   95
+#define ENOSPC	     28
+
+_Static_assert(SCHED_MAX_LIMITS == 4096, "the message of limits__are_too_many() says how many there may be");
 
 /* Why the scheduler ended; read by the daemon. */
 struct sched_exit sched_exit = {};
@@ -135,13 +137,34 @@ void SCX_OP(host_exit_task, struct task_struct *p, struct scx_exit_task_args *ar
 	task__forget_vcpu(t);
 }
 
+/* The kernel's own scheduler enforces what this one has no room for. */
+static void limits__are_too_many(void)
+{
+	scx_exit(ENOSPC, "more than 4095 cgroups have a limit in cpu.max: this scheduler makes way");
+}
+
 __s32 SCX_OP_SLEEPABLE(host_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args)
 {
-	if (args->bw_quota_us && args->bw_quota_us != RUNTIME_INF) {
-		scx_error("cpu.max is set on a cgroup: this scheduler does not enforce it, so it does not start");
-		return -EOPNOTSUPP;
-	}
-	return cgroup__enter(cgrp, args->weight);
+	__s32 error = cgroup__enter(cgrp, args->weight);
+
+	if (!error)
+		error = cgroup__limit_to(cgrp, args->bw_period_us, args->bw_quota_us, args->bw_burst_us);
+	if (error == -LIMIT_ENOSPC)
+		limits__are_too_many();
+	return error;
+}
+
+void SCX_OP(host_cgroup_exit, struct cgroup *cgrp)
+{
+	cgroup__unlimit(cgrp);
+}
+
+void SCX_OP(host_cgroup_move, struct task_struct *p, struct cgroup *from, struct cgroup *to)
+{
+	struct task_ctx *t = task__ctx(p);
+
+	if (t)
+		limit__forget(&t->limit);
 }
 
 void SCX_OP(host_cgroup_set_weight, struct cgroup *cgrp, __u32 weight)
@@ -149,10 +172,10 @@ void SCX_OP(host_cgroup_set_weight, struct cgroup *cgrp, __u32 weight)
 	cgroup__reweigh(cgrp, weight);
 }
 
-void SCX_OP(host_cgroup_set_bandwidth, struct cgroup *cgrp, __u64 period_us, __u64 quota_us, __u64 burst_us)
+void SCX_OP_SLEEPABLE(host_cgroup_set_bandwidth, struct cgroup *cgrp, __u64 period_us, __u64 quota_us, __u64 burst_us)
 {
-	if (quota_us && quota_us != RUNTIME_INF)
-		scx_exit(EOPNOTSUPP, "cpu.max was set on a cgroup: this scheduler does not enforce it and makes way");
+	if (cgroup__limit_to(cgrp, period_us, quota_us, burst_us) == -LIMIT_ENOSPC)
+		limits__are_too_many();
 }
 
 __s32 SCX_OP_SLEEPABLE(host_init)
@@ -197,11 +220,14 @@ struct sched_ext_ops entrain_ops = {
 	.exit_task = (void *)host_exit_task,
 	.enable = (void *)host_enable,
 	.cgroup_init = (void *)host_cgroup_init,
+	.cgroup_exit = (void *)host_cgroup_exit,
+	.cgroup_move = (void *)host_cgroup_move,
 	.cgroup_set_weight = (void *)host_cgroup_set_weight,
 	.cgroup_set_bandwidth = (void *)host_cgroup_set_bandwidth,
 	.init = (void *)host_init,
 	.exit = (void *)host_exit,
-	.flags = SCX_OPS_ENQ_EXITING | SCX_OPS_TID_TO_TASK,
+	/* A task whose group has no time left must leave a CPU that has nothing else to run. */
+	.flags = SCX_OPS_ENQ_LAST | SCX_OPS_ENQ_EXITING | SCX_OPS_TID_TO_TASK,
 	.timeout_ms = 10000,
 	.name = "entrain",
 };

@@ -1,7 +1,5 @@
 //! Why the scheduler did not start, or ended.
 
-use std::path::PathBuf;
-
 /// Why the scheduler did not start, or could not be asked.
 #[derive(Debug, thiserror::Error)]
 pub enum ScheduleError {
@@ -18,14 +16,6 @@ pub enum ScheduleError {
         name: String,
         /// The kernel's word for it.
         state: String,
-    },
-    /// A bandwidth limit.
-    #[error("{} has a limit in cpu.max ({limit}), which this scheduler does not enforce: remove it, or use --mode observe", cgroup.display())]
-    CpuMax {
-        /// Which cgroup.
-        cgroup: PathBuf,
-        /// Quota and period, in microseconds.
-        limit: String,
     },
     /// A tunable that does not exist, or a value that is none.
     #[error("tunable '{name}': {why}")]

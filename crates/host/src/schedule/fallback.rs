@@ -21,7 +21,7 @@ const PROVEN: Duration = Duration::from_secs(600);
 /// What brings the scheduler back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cure {
-    /// Somebody else's scheduler goes, a limit is lifted, a CPU has come or gone.
+    /// Somebody else's scheduler goes, there are fewer limits, a CPU has come or gone.
     WayFree,
     /// Nothing that is known; it is tried again, ever more rarely.
     Time,
@@ -32,7 +32,7 @@ pub(super) enum Cure {
 /// What brings back a scheduler that ended, or did not start, for this reason.
 pub(super) fn cure(error: &ScheduleError) -> Cure {
     match error {
-        ScheduleError::Loaded { .. } | ScheduleError::CpuMax { .. } => Cure::WayFree,
+        ScheduleError::Loaded { .. } => Cure::WayFree,
         ScheduleError::Ended(ended) if ended.kind == EXIT_SYSRQ => Cure::Administrator,
         ScheduleError::Ended(ended) if ended.kind < EXIT_ERROR => Cure::WayFree,
         ScheduleError::Ended(_)
@@ -184,9 +184,9 @@ mod tests {
     #[test]
     fn reasons_have_their_cures() {
         let ended = |kind| ScheduleError::Ended(Ended { kind, why: String::new() });
-        let limit = ScheduleError::CpuMax { cgroup: "/a".into(), limit: "1 2".into() };
-        assert_eq!(cure(&limit), Cure::WayFree);
-        // It gave way to cpu.max (65), or a CPU came or went (66); SysRq-S (67); a stall (1026).
+        let other = ScheduleError::Loaded { name: "lavd".into(), state: "enabled".into() };
+        assert_eq!(cure(&other), Cure::WayFree);
+        // It gave way to too many limits (65), or a CPU came or went (66); SysRq-S (67); a stall (1026).
         assert_eq!(
             [65, 66, 67, 1026].map(|kind| cure(&ended(kind))),
             [Cure::WayFree, Cure::WayFree, Cure::Administrator, Cure::Time]

@@ -48,10 +48,6 @@ pub(super) fn load(
             }
         }
     }
-    if plan.place {
-        // A task that leaves for a bigger CPU may be the last on its own.
-        open.struct_ops.entrain_ops_mut().flags |= perf::OPS_ENQ_LAST;
-    }
     let skel = open.load().map_err(kernel("loading its programs"))?;
     plan.write(&skel.maps.sched_perf_cpus).map_err(kernel("describing its CPUs"))?;
     for (cpu, llc) in topology.llc_of.iter().enumerate() {

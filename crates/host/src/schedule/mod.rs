@@ -31,7 +31,6 @@ pub use options::{Options, Perf};
 pub use topology::Topology;
 pub use tunables::NAMES as TUNABLES;
 
-use crate::cgroup::CGROUPS;
 use crate::complexity::{self, Complexity};
 pub use crate::counters::ScheduleStatus;
 use crate::counters::{Account, add};
@@ -65,7 +64,6 @@ impl Scheduler {
         if !Features::probe().schedules_host {
             return Err(ScheduleError::OldSchedExt);
         }
-        guard::check_cpu_max(&options.root.path(CGROUPS))?;
         let topology = Topology::read(&options.root)?;
         // The skeleton borrows it. A pointer's worth of memory per start, never given back: the alternative is a
         // structure that borrows from itself.

@@ -12,9 +12,6 @@ use crate::figures::LevelStatus;
 use crate::interface::from_bytes;
 use crate::skeleton::sched::types::{rodata, sched_perf_cpu};
 
-/// `SCX_OPS_ENQ_LAST`.
-pub(super) const OPS_ENQ_LAST: u64 = 1 << 1;
-
 /// What a level is multiplied by, 1/1024, by a listener that adds nothing, and by schedutil (`map_util_perf`).
 const NOTHING_ADDED: u32 = 1024;
 const SCHEDUTIL_ADDS: u32 = 1280;

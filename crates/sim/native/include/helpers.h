@@ -69,7 +69,19 @@ void bpf_iter_scx_dsq_destroy(struct bpf_iter_scx_dsq *it)
 
 bool scx_bpf_dsq_move(struct bpf_iter_scx_dsq *it, struct task_struct *p, __u64 dsq_id, __u64 enq_flags)
 {
-	return SIM_CALL(dsq_move, it->opaque, sim_id(p), dsq_id, enq_flags);
+	return SIM_CALL(dsq_move, it->opaque, sim_id(p), dsq_id, enq_flags, false);
+}
+
+void scx_bpf_dsq_move_set_vtime(struct bpf_iter_scx_dsq *it, __u64 vtime)
+{
+	sim.done.helpers++;
+	it->opaque[4] = vtime;
+}
+
+/* As set before; what the scheduler has not set stays as it is, which none of ours relies on. */
+bool scx_bpf_dsq_move_vtime(struct bpf_iter_scx_dsq *it, struct task_struct *p, __u64 dsq_id, __u64 enq_flags)
+{
+	return SIM_CALL(dsq_move, it->opaque, sim_id(p), dsq_id, enq_flags, true);
 }
 
 struct task_struct *scx_bpf_tid_to_task(__u64 tid)

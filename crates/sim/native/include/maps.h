@@ -64,6 +64,28 @@ static struct sim_node **sim_hash_find(struct sim_map *map, const void *key, siz
 	return at;
 }
 
+/* Another CPU's copy of an element. */
+static inline void *sim_percpu_lookup(void **slot, const void *key, __u32 entries, size_t size, __u32 cpu)
+{
+	char *here = sim_array_lookup(slot, key, entries, size, 1);
+
+	if (!here || cpu >= sim.nr_cpus)
+		return NULL;
+	return here + ((long)cpu - (long)sim.cpu) * (long)(entries * size);
+}
+
+#define bpf_map_lookup_percpu_elem(m, k, cpu)                                                                          \
+	((typeof((m)->value))sim_percpu_lookup((void **)(m), (k), SIM_ENTRIES(m), sizeof(*(m)->value), (cpu)))
+
+/* Operations are not interrupted. */
+static inline void bpf_spin_lock(struct bpf_spin_lock *lock)
+{
+}
+
+static inline void bpf_spin_unlock(struct bpf_spin_lock *lock)
+{
+}
+
 /* htab_map_lookup_elem() of hashtab.c. */
 static void *sim_hash_lookup(void **slot, const void *key, size_t key_size)
 {

@@ -70,6 +70,7 @@ void sim_task_new(const struct sim_task_args *args, struct sim_task_fields *out)
 	out->tid = &p->scx.tid;
 	out->flags = &p->scx.flags;
 	out->weight = &p->scx.weight;
+	out->sum_exec = &p->se.sum_exec_runtime;
 }
 
 /* The affinity changes: `allowed` itself is the kernel's. */
@@ -109,7 +110,9 @@ static void sim_ops_fill(const struct sched_ext_ops *ops, struct sim_ops *out)
 	out->update_idle = ops->update_idle;
 	out->enable = ops->enable;
 	out->cgroup_set_weight = ops->cgroup_set_weight;
+	out->cgroup_exit = ops->cgroup_exit;
 	out->cgroup_move = ops->cgroup_move;
+	out->cgroup_set_bandwidth = ops->cgroup_set_bandwidth;
 	out->init = ops->init;
 	out->flags = ops->flags;
 	out->timeout_ms = ops->timeout_ms;
@@ -122,7 +125,7 @@ static __s32 sim_init_task_by(const struct sched_ext_ops *ops, struct task_struc
 
 static __s32 sim_cgroup_init_by(const struct sched_ext_ops *ops, struct cgroup *c, __u32 weight)
 {
-	struct scx_cgroup_init_args args = {.weight = weight, .bw_quota_us = ~0ULL};
+	struct scx_cgroup_init_args args = {.weight = weight, .bw_period_us = 100000, .bw_quota_us = ~0ULL};
 
 	return ops->cgroup_init ? ops->cgroup_init(c, &args) : 0;
 }

@@ -31,7 +31,7 @@ struct sim_calls {
 	__s32 (*iter_new)(void *m, __u64 *it, __u64 dsq, __u64 flags);
 	struct task_struct *(*iter_next)(void *m, __u64 *it);
 	void (*iter_destroy)(void *m, __u64 *it);
-	_Bool (*dsq_move)(void *m, __u64 *it, __u64 task, __u64 dsq, __u64 flags);
+	_Bool (*dsq_move)(void *m, __u64 *it, __u64 task, __u64 dsq, __u64 flags, _Bool by_vtime);
 	struct task_struct *(*tid_to_task)(void *m, __u64 tid);
 	_Bool (*task_set_slice)(void *m, __u64 task, __u64 slice);
 	void (*kick_cpu)(void *m, __s32 cpu, __u64 flags);
@@ -76,6 +76,7 @@ struct sim_task_fields {
 	__u64 *tid;
 	__u32 *flags;  /* of scx */
 	__u32 *weight; /* of scx */
+	__u64 *sum_exec;
 };
 
 /* What is fixed when a task is made. */
@@ -118,7 +119,9 @@ struct sim_ops {
 	void (*update_idle)(__s32 cpu, _Bool idle);
 	void (*enable)(struct task_struct *p);
 	void (*cgroup_set_weight)(struct cgroup *c, __u32 weight);
+	void (*cgroup_exit)(struct cgroup *c);
 	void (*cgroup_move)(struct task_struct *p, struct cgroup *from, struct cgroup *to);
+	void (*cgroup_set_bandwidth)(struct cgroup *c, __u64 period_us, __u64 quota_us, __u64 burst_us);
 	__s32 (*init)(void);
 	__u64 flags;
 	__u64 timeout_ms;

@@ -19,7 +19,7 @@ pub mod topology;
 
 use crate::native::TaskPtr;
 pub use clock::Clock;
-use group::Group;
+use group::{Group, GroupId};
 use scx::Scx;
 pub use task::{State, Task, TaskId, TaskSpec};
 use topology::Topology;
@@ -42,6 +42,13 @@ pub enum Effect {
         at: u64,
         /// Where it was started.
         cpu: u32,
+    },
+    /// EEVDF: the timer of a group's limit is due at a time, ns.
+    FairBandwidth {
+        /// That group.
+        group: GroupId,
+        /// Time, ns.
+        at: u64,
     },
 }
 

@@ -1,7 +1,7 @@
 //! The scheduler's core: waking, choosing, switching, ticks; after kernel/sched/core.c.
 
 use super::counts::{Counts, Kind};
-use super::fair::Fair;
+use super::fair::{Fair, FairBandwidth};
 use super::group::{Group, GroupId};
 use super::scx::Scx;
 use super::task::State;
@@ -20,7 +20,14 @@ impl Kernel {
         let cpu_count = topo.cpus();
         let fair = fair.then(|| Fair::new(cpu_count));
         let cpus = (0..cpu_count).map(|_| Cpu { next_idle: true, ..Cpu::default() }).collect();
-        let root = Group { parent: None, weight: 100, active: 0, pointer: std::ptr::null_mut() };
+        let root = Group {
+            parent: None,
+            weight: 100,
+            active: 0,
+            max: None,
+            bandwidth: FairBandwidth::default(),
+            pointer: std::ptr::null_mut(),
+        };
         let mut kernel = Self {
             now: 0,
             this_cpu: 0,
@@ -72,8 +79,12 @@ impl Kernel {
             self.rt_enqueue(id);
         } else if self.fair.is_some() {
             self.task_mut(id).state = State::Runnable;
-            self.fair_enqueue(id);
-            self.fair_wakeup_preempt(cpu, id);
+            if self.fair_throttled(id, cpu) {
+                self.fair_limbo(id, cpu);
+            } else {
+                self.fair_enqueue(id);
+                self.fair_wakeup_preempt(cpu, id);
+            }
         } else {
             self.counted(Kind::Wake, |kernel| kernel.enqueue_task_scx(id, Self::wake_flags(selected)));
         }
@@ -242,6 +253,10 @@ impl Kernel {
         let ran = clock.saturating_sub(task.exec_start);
         task.exec_start = task.exec_start.max(clock);
         task.sum_exec += ran;
+        // SAFETY: the field is the object's, which lives as long as the kernel; null where there is none.
+        if let Some(seen) = unsafe { task.fields.sum_exec.as_mut() } {
+            *seen = task.sum_exec;
+        }
         ran
     }
 

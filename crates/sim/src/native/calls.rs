@@ -92,8 +92,8 @@ extern "C" fn iter_destroy(m: *mut c_void, it: *mut u64) {
     kernel(m).kf_iter_destroy(cursor(it));
 }
 
-extern "C" fn dsq_move(m: *mut c_void, it: *mut u64, task: u64, dsq: u64, flags: u64) -> bool {
-    kernel(m).kf_dsq_move(cursor(it), id(task), dsq, flags)
+extern "C" fn dsq_move(m: *mut c_void, it: *mut u64, task: u64, dsq: u64, flags: u64, by_vtime: bool) -> bool {
+    kernel(m).kf_dsq_move(cursor(it), id(task), dsq, flags, by_vtime)
 }
 
 extern "C" fn tid_to_task(m: *mut c_void, tid: u64) -> TaskPtr {

@@ -32,7 +32,7 @@ pub(crate) struct Calls {
     pub iter_new: extern "C" fn(*mut c_void, *mut u64, u64, u64) -> i32,
     pub iter_next: extern "C" fn(*mut c_void, *mut u64) -> TaskPtr,
     pub iter_destroy: extern "C" fn(*mut c_void, *mut u64),
-    pub dsq_move: extern "C" fn(*mut c_void, *mut u64, u64, u64, u64) -> bool,
+    pub dsq_move: extern "C" fn(*mut c_void, *mut u64, u64, u64, u64, bool) -> bool,
     pub tid_to_task: extern "C" fn(*mut c_void, u64) -> TaskPtr,
     pub task_set_slice: extern "C" fn(*mut c_void, u64, u64) -> bool,
     pub kick_cpu: extern "C" fn(*mut c_void, i32, u64),
@@ -82,6 +82,7 @@ pub(crate) struct TaskFields {
     pub tid: *mut u64,
     pub flags: *mut u32,
     pub weight: *mut u32,
+    pub sum_exec: *mut u64,
 }
 
 impl TaskFields {
@@ -95,6 +96,7 @@ impl TaskFields {
             tid: null_mut(),
             flags: null_mut(),
             weight: null_mut(),
+            sum_exec: null_mut(),
         }
     }
 }
@@ -144,7 +146,9 @@ pub(crate) struct Ops {
     pub update_idle: Option<unsafe extern "C" fn(i32, bool)>,
     pub enable: Option<unsafe extern "C" fn(TaskPtr)>,
     pub cgroup_set_weight: Option<unsafe extern "C" fn(CgroupPtr, u32)>,
+    pub cgroup_exit: Option<unsafe extern "C" fn(CgroupPtr)>,
     pub cgroup_move: Option<unsafe extern "C" fn(TaskPtr, CgroupPtr, CgroupPtr)>,
+    pub cgroup_set_bandwidth: Option<unsafe extern "C" fn(CgroupPtr, u64, u64, u64)>,
     pub init: Option<unsafe extern "C" fn() -> i32>,
     pub flags: u64,
     pub timeout_ms: u64,

@@ -102,7 +102,8 @@ impl World {
     /// A task begins to run: did a CPU idle while it waited?
     pub(super) fn check_start(&mut self, m: MachineId, task: TaskId, cpu: u32) {
         let kernel = &self.machines[m.0 as usize].kernel;
-        let Some(since) = kernel.task(task).waits_since else { return };
+        // Who may not have more waits while CPUs idle, and as long as its limit says.
+        let Some(since) = kernel.task(task).waits_since.filter(|_| !kernel.is_limited(task)) else { return };
         let waited = self.now - since;
         if waited > self.checks.wait_bound {
             self.checks.add(self.now, m, "wait", || format!("{task:?} waited {waited} ns for CPU {cpu}"));
@@ -135,7 +136,7 @@ impl World {
         let longest = kernel
             .tasks
             .iter()
-            .filter(|task| task.allowed.has(cpu))
+            .filter(|task| task.allowed.has(cpu) && !kernel.is_limited(task.id))
             .filter_map(|task| task.waits_since.map(|since| (self.now - since.max(idle_since), task.id)))
             .max();
         if let Some((both, task)) = longest {
@@ -159,10 +160,11 @@ impl World {
                     self.check_busy(id, cpu);
                 }
             }
-            let waits: Vec<_> = self.machines[m]
-                .kernel
+            let kernel = &self.machines[m].kernel;
+            let waits: Vec<_> = kernel
                 .tasks
                 .iter()
+                .filter(|task| !kernel.is_limited(task.id))
                 .filter_map(|task| task.waits_since.map(|since| (task.id, self.now - since)))
                 .filter(|(_, waited)| *waited > self.checks.wait_bound)
                 .collect();

@@ -4,6 +4,7 @@ use super::machine::Mode;
 use super::{Event, HOST, MachineId, World};
 use crate::costs;
 use crate::kernel::TaskId;
+use crate::kernel::group::GroupId;
 use crate::trace::What;
 
 /// An interrupt.
@@ -15,6 +16,8 @@ pub enum Irq {
     Tick,
     /// A BPF timer is due.
     BpfTimer(u32),
+    /// The timer of a group's limit, and the time that it was set to.
+    FairBandwidth(GroupId, u64),
     /// The timer of a task that sleeps is due.
     Sleep(TaskId),
     /// A function call, which the task that sent it waits for.
@@ -59,6 +62,11 @@ impl World {
             Irq::BpfTimer(timer) => {
                 self.enter(m, cpu);
                 self.machines[m.0 as usize].kernel.bpf_timer(timer);
+                self.leave(m, cpu);
+            }
+            Irq::FairBandwidth(group, at) => {
+                self.enter(m, cpu);
+                self.machines[m.0 as usize].kernel.fair_bandwidth_timer(group, at);
                 self.leave(m, cpu);
             }
             Irq::Sleep(task) => self.wake(m, cpu, task, false),

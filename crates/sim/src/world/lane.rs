@@ -127,6 +127,9 @@ impl World {
                     let turn = *turn;
                     self.plan(at.max(self.now + 1), Event::BpfTimer { m, timer, cpu, turn });
                 }
+                Effect::FairBandwidth { group, at } => {
+                    self.plan(at.max(self.now + 1), Event::FairBandwidth { m, cpu, group, at });
+                }
             }
         }
         self.burden(m, cpu, spent);

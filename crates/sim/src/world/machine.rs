@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::lane::{ENDLESS, Lane};
 use super::{Event, HOST, MachineId, World};
-use crate::kernel::group::GroupId;
+use crate::kernel::group::{GroupId, Max};
 use crate::kernel::mask::CpuMask;
 use crate::kernel::topology::{Shape, Topology};
 use crate::kernel::{Kernel, State, TaskId, TaskSpec};
@@ -221,6 +221,31 @@ impl World {
     /// Adds a cgroup to a machine.
     pub fn add_group(&mut self, m: MachineId, parent: GroupId, weight: u32) -> GroupId {
         self.machines[m.0 as usize].kernel.add_group(parent, weight)
+    }
+
+    /// Somebody from outside asks a machine's kernel for something, at no cost for its CPUs.
+    fn ask(&mut self, m: MachineId, what: impl FnOnce(&mut Kernel)) {
+        self.enter(m, 0);
+        let kernel = &mut self.machines[m.0 as usize].kernel;
+        let spent = kernel.spent;
+        what(kernel);
+        kernel.spent = spent;
+        self.leave(m, 0);
+    }
+
+    /// Writes a cgroup's `cpu.max` and `cpu.max.burst`.
+    pub fn set_group_max(&mut self, m: MachineId, group: GroupId, max: Option<Max>) {
+        self.ask(m, |kernel| kernel.set_group_max(group, max));
+    }
+
+    /// Removes a cgroup in which nobody is any more.
+    pub fn remove_group(&mut self, m: MachineId, group: GroupId) {
+        self.ask(m, |kernel| kernel.remove_group(group));
+    }
+
+    /// Moves a task to another cgroup.
+    pub fn move_task(&mut self, m: MachineId, task: TaskId, to: GroupId) {
+        self.ask(m, |kernel| kernel.set_group(task, to));
     }
 
     /// A plain task's description.

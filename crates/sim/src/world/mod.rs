@@ -19,6 +19,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::kernel::TaskId;
+use crate::kernel::group::GroupId;
 use crate::rng::Rng;
 use crate::trace::{Recorder, What};
 
@@ -49,6 +50,8 @@ enum Event {
     Activate { m: MachineId, task: TaskId, cpu: u32, selected: bool, waker: u32 },
     /// A BPF timer is due, unless it was started anew.
     BpfTimer { m: MachineId, timer: u32, cpu: u32, turn: u32 },
+    /// The timer of a group's limit under EEVDF is due.
+    FairBandwidth { m: MachineId, cpu: u32, group: GroupId, at: u64 },
     /// A task's timer is due.
     Sleep { m: MachineId, task: TaskId, turn: u32 },
     /// A task begins.
@@ -182,6 +185,9 @@ impl World {
                 if self.machines[m.0 as usize].bpf_timers.get(&timer) == Some(&turn) {
                     self.interrupt(m, cpu, Irq::BpfTimer(timer), None);
                 }
+            }
+            Event::FairBandwidth { m, cpu, group, at } => {
+                self.interrupt(m, cpu, Irq::FairBandwidth(group, at), None);
             }
             Event::Sleep { m, task, turn } => {
                 if self.machines[m.0 as usize].tasks[task.0 as usize].timer_turn == turn {

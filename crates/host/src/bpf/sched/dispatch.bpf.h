@@ -25,6 +25,12 @@ static __always_inline void cpu__dispatch(__s32 cpu, struct task_struct *prev)
 		t = task__ctx(prev);
 	if (t && perf__leaves(t))
 		t = NULL;
+	if (t && limit__ends(prev, &t->limit, cpu, now)) {
+		/* Its group has no time left. Inside a section it borrows some, as it does of its turn. */
+		if (t->started && t->pub.vcpu && task__may_stay(prev, t, c, cpu, now))
+			return;
+		t = NULL;
+	}
 	waits = cpu__first_vtime(c, cpu, &first);
 	/* One that yielded makes way even where its clock is behind. */
 	stays = t && t->started && !t->leaving;

@@ -8,8 +8,10 @@
 #endif
 
 /* Bounds of the tables. */
-#define SCHED_MAX_CPUS 1024
-#define SCHED_MAX_VMS  4096
+#define SCHED_MAX_CPUS	 1024
+#define SCHED_MAX_VMS	 4096
+/* cgroups with a limit at once: a node of Kubernetes has some hundred pods of a few containers. 32 KB of each CPU. */
+#define SCHED_MAX_LIMITS 4096
 
 /* What a class says of its VMs' vCPUs. Times in ns. */
 #define SCHED_CLASS_DEFAULT (~0ULL) /* the class says nothing: as the tunable has it */

@@ -187,11 +187,6 @@ static __always_inline bool perf__enqueue(struct task_struct *p, struct task_ctx
 			return true;
 		}
 	}
-	/* The only one here, and nowhere to go: it goes on. */
-	if (enq_flags & SCX_ENQ(LAST)) {
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice, enq_flags);
-		return true;
-	}
 	return false;
 }
 

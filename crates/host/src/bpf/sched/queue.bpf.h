@@ -48,13 +48,13 @@ static __always_inline __u64 task__slice(struct task_ctx *t, const struct cpu_ct
 	return slice;
 }
 
-/* A task waits in a CPU's queue from here on: both are called with the run-queue lock of the task held. */
+/* A task waits in a CPU's queue from here on: with its run-queue lock held, but for let_go.bpf.h. */
 static __always_inline void task__wait_begin(struct task_ctx *t, struct cpu_ctx *c, __u32 cpu)
 {
 	__u64 target;
 
 	t->cpu = cpu;
-	t->queued = 1;
+	t->queued = QUEUED_BY_ITSELF;
 	t->pub.queue = 1 + (c->llc & 63);
 	__sync_fetch_and_add(&c->waiting, 1);
 	__sync_fetch_and_add(&llc__queue(c->llc)->waiting, 1);
@@ -66,14 +66,11 @@ static __always_inline void task__wait_begin(struct task_ctx *t, struct cpu_ctx 
 		c->target = target;
 }
 
-static __always_inline void task__wait_end(struct task_ctx *t)
+/* Takes back what was counted of a task in a CPU's queue. */
+static __always_inline void task__wait_uncount(struct task_ctx *t, __u32 cpu)
 {
-	struct cpu_ctx *c;
+	struct cpu_ctx *c = cpu__ctx(cpu);
 
-	if (!t->queued)
-		return;
-	t->queued = 0;
-	c = cpu__ctx(t->cpu);
 	if (!c)
 		return;
 	__sync_fetch_and_add(&c->waiting, -1);
@@ -81,6 +78,13 @@ static __always_inline void task__wait_end(struct task_ctx *t)
 	if (t->hurries)
 		__sync_fetch_and_add(&c->hurried, -1);
 	t->hurries = 0;
+}
+
+static __always_inline void task__wait_end(struct task_ctx *t)
+{
+	/* A timer counts without the lock (let_go.bpf.h): only one of the two may take it back. */
+	if (t->queued && __sync_lock_test_and_set(&t->queued, QUEUED_NOT))
+		task__wait_uncount(t, t->cpu);
 }
 
 /* Moves a certain waiting task to this CPU, if it still waits and may run here. Only from ops.dispatch. */

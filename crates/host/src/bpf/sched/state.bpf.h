@@ -5,7 +5,6 @@
 
 #include "scx.h"
 #include "cpu_or_none.h"
-#include "cgroup_share.bpf.h"
 #include "fair.h"
 #include "slice.h"
 #include "extend.h"
@@ -14,6 +13,10 @@
 #include "perf.h"
 #include "interface.h"
 #include "tunables.bpf.h"
+
+#define LIMIT_SLOTS SCHED_MAX_LIMITS
+#define LIMIT_CPUS  nr_cpus
+#include "cgroup_limit.bpf.h"
 
 /* Why a vCPU is let in, out of turn, for a short stay. */
 enum short_stay {
@@ -34,6 +37,13 @@ enum front {
 	FRONT_NOT = 0,
 	FRONT_NEXT, /* when it is queued */
 	FRONT_HAD,  /* has been at the front, not again at once */
+};
+
+/* Who put a task into a CPU's queue. */
+enum queued {
+	QUEUED_NOT = 0,
+	QUEUED_BY_ITSELF, /* ops.enqueue, under its run-queue lock */
+	QUEUED_BY_TIMER,  /* let_go.bpf.h, without */
 };
 
 #define CLOCK_MONOTONIC 1
@@ -61,12 +71,13 @@ struct task_ctx {
 	struct entrain_extend_state extend;
 	struct sched_class class; /* class.bpf.h */
 	struct cgroup_member member;
+	struct limit_member limit;
 	__u64 beat; /* of its guest's agent, as last seen, and when that changed */
 	__u64 beat_at;
 	__u64 share_at; /* when `share` was worked out; 0 = never */
 	__u32 class_epoch;
 	__u32 cpu;	      /* queued: whose queue */
-	__u32 queued;	      /* 1: waits in a CPU's queue and is counted there */
+	__u32 queued;	      /* enum queued: waits in a CPU's queue and is counted there */
 	__u32 level;	      /* enum entrain_critical when it was last taken off a CPU */
 	enum front front;     /* whether it goes to the front of its queue */
 	__u32 share;	      /* what it was charged by last, 1/1024 of a weight */

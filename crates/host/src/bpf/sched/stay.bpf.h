@@ -57,6 +57,7 @@ static __always_inline void stay__begin(struct task_struct *p)
 		c->turn = now;
 	t->heir = 0;
 	cpu__slice_begins(c, cpu);
+	task__limit_begins(p, t, cpu, now);
 	together__begin(t, now);
 	perf__running(p, t, cpu, now);
 }
@@ -89,6 +90,7 @@ static __always_inline void stay__end(struct task_struct *p, bool runnable)
 
 	if (!t || !c || !t->started)
 		return;
+	limit__charge(p, &t->limit, cpu, true, now);
 	task__charge(t, now);
 	t->started = 0;
 	t->told = 0;

@@ -8,6 +8,7 @@
 #include "queue.bpf.h"
 #include "preempt.bpf.h"
 #include "together.bpf.h"
+#include "limit.bpf.h"
 
 /* From here on the task's clock is measured by that of this CPU. */
 static __always_inline void task__measure_by(struct task_ctx *t, const struct cpu_ctx *c, __u32 cpu)
@@ -73,6 +74,7 @@ static __always_inline void task__new_turn(struct task_struct *prev, struct task
 	t->leaving = LEAVING_NOT;
 	task__stayed(prev);
 	if (t->started) {
+		limit__charge(prev, &t->limit, cpu, false, now);
 		task__charge(t, now);
 		together__again(t, now);
 		t->started = now;
@@ -82,7 +84,7 @@ static __always_inline void task__new_turn(struct task_struct *prev, struct task
 	}
 	c->turn = now;
 	task__tell_extended(prev, t, false);
-	scx_bpf_task_set_slice(prev, task__slice(t, c));
+	scx_bpf_task_set_slice(prev, task__limit_goes_on(t, cpu, task__slice(t, c), now));
 	cpu__slice_begins(c, cpu);
 }
 

@@ -10,11 +10,15 @@
 /* ops.select_cpu. */
 static __always_inline __s32 task__select_cpu(struct task_struct *p, __s32 prev_cpu, __u64 wake_flags)
 {
+	struct task_ctx *t = task__ctx(p);
 	bool idle = false;
-	__s32 cpu = use_capacity ? perf__select(p, prev_cpu, slice_max_ns) : -1;
-	struct task_ctx *t;
 	struct cpu_ctx *c;
+	__s32 cpu;
 
+	/* One whose group has no time left takes no idle CPU: ops.enqueue puts it aside. */
+	if (t && limit__would_park(&t->limit, prev_cpu, scx_bpf_now()))
+		return prev_cpu;
+	cpu = use_capacity ? perf__select(p, prev_cpu, slice_max_ns) : -1;
 	if (cpu < 0) {
 		cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
 		if (!idle)
@@ -22,7 +26,6 @@ static __always_inline __s32 task__select_cpu(struct task_struct *p, __s32 prev_
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_max_ns, 0);
 	}
 	/* It does not come by ops.enqueue; with the clock of long ago it would keep the CPU for as long as it slept. */
-	t = task__ctx(p);
 	c = cpu__ctx(cpu);
 	if (t && c) {
 		task__measure_by(t, c, cpu);
@@ -90,8 +93,15 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 	task__wait_end(t);
 	clock = cpu__clock(c);
 	urgent = task__arrive(p, t, c, cpu, wakeup, now);
+	if (limit__parks(p, &t->limit, cpu, t->pub.vtime - clock, now, enq_flags))
+		return;
 	if (perf__enqueue(p, t, cpu, slice_max_ns, enq_flags))
 		return;
+	/* It was to leave, and nobody has come meanwhile. */
+	if (enq_flags & SCX_ENQ(LAST)) {
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, task__slice(t, c), enq_flags);
+		return;
+	}
 	vtime = t->pub.vtime;
 	if (t->front == FRONT_NEXT) {
 		vtime = clock - 2 * credit_ns;

@@ -4,9 +4,12 @@
 //!
 //! Models, not ports: delayed dequeue (a sleeper's negative lag decays as its queue goes on), group shares (by the sums
 //! of runnable weights, not by PELT's averages), balancing (by counts of tasks, see `place`). Not modelled: NUMA
-//! balancing, cache-aware placement, capacity, cpu.max, hrtick.
+//! balancing, cache-aware placement, capacity, hrtick.
 
+mod bandwidth;
 mod place;
+
+pub(super) use bandwidth::FairBandwidth;
 
 use super::group::GroupId;
 use super::{Kernel, TaskId};
@@ -43,6 +46,8 @@ pub(super) struct FairQueue {
     /// Where its average stood last: what an empty queue goes on from.
     zero: i64,
     balance_at: u64,
+    /// Tasks whose groups have no time left here: `cfs_rq->throttled_limbo_list` of all of them.
+    limbo: Vec<TaskId>,
 }
 
 /// The class.
@@ -146,6 +151,7 @@ impl Kernel {
             se.deadline = se.vruntime + Self::delta_fair(slice, se.weight);
         }
         let protected = se.vruntime < se.vprot;
+        self.account_cfs_rq_runtime(cpu, curr, ran);
         if !self.fair_queue(cpu).tasks.is_empty() && (consumed || !protected) && !self.cpu(cpu).sleeps {
             self.fair_queue_mut(cpu).buddy.take_if(|buddy| *buddy == curr);
             self.resched(cpu);
@@ -188,6 +194,10 @@ impl Kernel {
     /// `dequeue_task_fair()`. `moves`: to another queue, with its deadline.
     pub(super) fn fair_dequeue(&mut self, id: TaskId, moves: bool) {
         let cpu = self.task(id).cpu;
+        if self.task(id).fair.active == 0 {
+            // dequeue_throttled_task().
+            return self.fair_queue_mut(cpu).limbo.retain(|other| *other != id);
+        }
         self.fair_update_curr(cpu);
         let (average, _) = self.avg_vruntime(cpu);
         let slice = self.base_slice();
@@ -207,6 +217,7 @@ impl Kernel {
         self.cpu_mut(cpu).nr_running -= 1;
         if !moves {
             self.account_wait(id, false);
+            self.return_cfs_rq_runtime(cpu, id);
         }
     }
 
@@ -238,6 +249,7 @@ impl Kernel {
     /// `pick_task_fair()`, with a look at other CPUs where there is nothing.
     pub(super) fn fair_pick(&mut self, cpu: u32) -> Option<TaskId> {
         self.fair_update_curr(cpu);
+        self.fair_throttle(cpu);
         self.cpu_mut(cpu).need_resched = false;
         let found = self.pick_eevdf(cpu, true);
         if found.is_some() || !self.newidle_balance(cpu) {

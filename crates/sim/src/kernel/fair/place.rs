@@ -107,6 +107,9 @@ impl Kernel {
         let Some(busiest) = busiest.filter(|other| self.cpu(*other).nr_running >= own + more) else { return false };
         let apart = self.fair_load(busiest).saturating_sub(load);
         let cold = |task: &&TaskId| {
+            if self.fair_throttled(**task, cpu) {
+                return false;
+            }
             let task = self.task(**task);
             let nearer = task.fair.weight < apart;
             task.allowed.has(cpu) && (idle || (nearer && self.now - task.fair.ran_until > MIGRATION_COST))

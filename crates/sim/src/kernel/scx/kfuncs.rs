@@ -121,7 +121,8 @@ impl Kernel {
         task.dsq != Some(dsq) || u64::from(task.dsq_seq) > it[1]
     }
 
-    pub(crate) fn kf_dsq_move(&mut self, it: &mut [u64; 6], id: TaskId, to: u64, flags: u64) -> bool {
+    /// `scx_bpf_dsq_move()` and `scx_bpf_dsq_move_vtime()`, whose virtual time stands in the cursor.
+    pub(crate) fn kf_dsq_move(&mut self, it: &mut [u64; 6], id: TaskId, to: u64, flags: u64, by_vtime: bool) -> bool {
         let Some(from) = it[0].checked_sub(1) else { return false };
         if self.cursor_lost_task(it, DsqIndex(from as u32), id) {
             return false;
@@ -136,7 +137,9 @@ impl Kernel {
         if self.is_local(dst) {
             self.move_to_local_dsq(id, dst.0, flags);
         } else {
-            self.dispatch_enqueue(dst, id, super::dsq::Insertion::plain(flags));
+            let vtime = by_vtime.then_some(it[4]);
+            let with = super::dsq::Insertion { slice: self.slice(id), vtime, flags, apply: by_vtime };
+            self.dispatch_enqueue(dst, id, with);
         }
         true
     }

@@ -1,7 +1,7 @@
 //! The class of BPF schedulers, after kernel/sched/ext/ of Linux 7.3. Functions have the names that they have there.
 //!
 //! Not modelled: bypass mode and the way out of a scheduler (a machine whose scheduler fails stops and says why),
-//! sub-schedulers, IMMED and rescue, core scheduling, CPU hotplug, real-time tasks, cpu.max.
+//! sub-schedulers, IMMED and rescue, core scheduling, CPU hotplug, real-time tasks.
 
 mod call;
 mod dispatch;
@@ -300,6 +300,33 @@ impl Kernel {
                 if let Some(set) = ops.cgroup_set_weight {
                     // SAFETY: the pointer is the object's.
                     unsafe { set(pointer, weight) }
+                }
+            });
+        }
+    }
+
+    /// `scx_group_set_bandwidth()`.
+    pub(super) fn scx_cgroup_set_bandwidth(&mut self, pointer: CgroupPtr, max: Option<super::group::Max>) {
+        if self.scx_attached() {
+            let us = |ns: u64| ns / 1000;
+            let (period, quota, burst) =
+                max.map_or((100_000, u64::MAX, 0), |max| (us(max.period), us(max.quota), us(max.burst)));
+            self.scx_call(None, |_, ops| {
+                if let Some(set) = ops.cgroup_set_bandwidth {
+                    // SAFETY: the pointer is the object's.
+                    unsafe { set(pointer, period, quota, burst) }
+                }
+            });
+        }
+    }
+
+    /// `scx_tg_offline()`.
+    pub(super) fn scx_cgroup_exit(&mut self, pointer: CgroupPtr) {
+        if self.scx_attached() {
+            self.scx_call(None, |_, ops| {
+                if let Some(exit) = ops.cgroup_exit {
+                    // SAFETY: the pointer is the object's.
+                    unsafe { exit(pointer) }
                 }
             });
         }
