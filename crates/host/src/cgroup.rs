@@ -60,8 +60,7 @@ fn weight_of(group: &Path) -> Option<u64> {
 
 /// The groups with a weight from the root's child down to `last`.
 fn above(mount: &Path, last: &Path) -> Vec<Above> {
-    let groups =
-        last.ancestors().take_while(|group| *group != mount && group.starts_with(mount)).take(LEVELS);
+    let groups = last.ancestors().take_while(|group| *group != mount && group.starts_with(mount)).take(LEVELS);
     let mut above: Vec<Above> = groups
         .filter_map(|group| {
             let mut id = DefaultHasher::new();

@@ -193,6 +193,11 @@ impl Programs {
         Ok(args.error == 0)
     }
 
+    /// The entry that BPF finds from a thread; `None` when it finds none.
+    pub(crate) fn index_of(&self, pidfd: i32) -> Option<u32> {
+        from_bytes(&self.observe.maps.vcpu_refs.lookup(&pidfd.to_ne_bytes(), MapFlags::ANY).ok()??)
+    }
+
     /// Forgets entry `index`, its thread and its pairing.
     pub(crate) fn untrack(&self, index: u32) -> Result<(), Error> {
         run(&self.observe.progs.untrack, "untrack", &mut TrackArgs { index, tid: 0, error: 0 })

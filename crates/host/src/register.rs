@@ -277,7 +277,7 @@ mod tests {
     fn a_claim_of_many_pages_is_read_in_parts_that_go_round() {
         let mut vm = Vm::new(0, "vm".into(), FoundVm::default());
         for id in 0..2 {
-            vm.vcpus.insert(id, Vcpu { index: id, tid: 1, kvm_vcpu: 0, paired: None });
+            vm.vcpus.insert(id, Vcpu { index: id, tid: 1, kvm_vcpu: 0, paired: None, ran: None });
         }
         let pages: Vec<u64> = (0..256).map(|number| number * 0x1000).collect();
         let mut registration = Registration { pages, first: header(), next: 0 };

@@ -7,6 +7,7 @@ use crate::cgroup::Group;
 use crate::channel::Channel;
 use crate::classes::Publish;
 use crate::discover::FoundVm;
+use crate::fleet::Ran;
 use crate::pair::Paired;
 use crate::rivals::{Refused, Rival};
 use crate::scan::Scan;
@@ -34,6 +35,8 @@ pub(crate) struct Vcpu {
     pub(crate) tid: i32,
     pub(crate) kvm_vcpu: u64,
     pub(crate) paired: Option<Paired>,
+    /// What it had run when that was compared last.
+    pub(crate) ran: Option<Ran>,
 }
 
 /// A VM that is watched.

@@ -171,7 +171,8 @@ impl MainLoop {
 
     fn discover(&mut self) -> Result<(), HostError> {
         let start = Instant::now();
-        if let Err(error) = self.finder.vms().and_then(|found| self.fleet.follow(found)) {
+        let followed = self.finder.vms().and_then(|found| self.fleet.follow(found));
+        if let Err(error) = followed.and_then(|()| self.fleet.check_counts()) {
             // Out of memory and the like: the VMs that are known go on, and the next pass is a second away.
             warn!("cannot look for VMs now: {error}");
         }

@@ -120,7 +120,7 @@ impl Fleet {
             };
             self.programs.vcpus.set(index as usize, entry);
             if self.programs.track(index, found.tid)? {
-                vm.vcpus.insert(*id, Vcpu { index, tid: found.tid, kvm_vcpu: found.kvm_vcpu, paired: None });
+                vm.vcpus.insert(*id, Vcpu { index, tid: found.tid, kvm_vcpu: found.kvm_vcpu, paired: None, ran: None });
                 of_user += 1;
                 others = true;
             } else {

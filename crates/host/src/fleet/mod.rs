@@ -1,14 +1,18 @@
 //! All VMs of this host: who is there, and the pairing of each.
 //!
 //! `follow` keeps the table as discovery finds the VMs, `search` looks for their agents and pairs, `let_go` ends pairings,
-//! `shares` tells each VM what it can have of the pCPUs.
+//! `shares` tells each VM what it can have of the pCPUs,
+//! `standstill` compares what is counted with what the kernel counts.
 
 mod follow;
 mod let_go;
 mod numbers;
 mod search;
 mod shares;
+mod standstill;
 mod turns;
+
+pub(crate) use standstill::Ran;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -39,6 +43,9 @@ pub(crate) struct Fleet {
     turns: Turns,
     allowance: Allowance,
     eyes: Eyes,
+    /// How many vCPUs' counts have been compared with the kernel's in this round.
+    compared: usize,
+    told_standstill: bool,
 }
 
 impl Fleet {
@@ -56,6 +63,8 @@ impl Fleet {
             turns: Turns::default(),
             allowance: Allowance::new(Instant::now()),
             eyes: Eyes::default(),
+            compared: 0,
+            told_standstill: false,
         }
     }
 

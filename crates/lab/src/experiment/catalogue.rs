@@ -35,6 +35,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("patience", include_str!("../../experiments/patience.toml")),
     ("placement", include_str!("../../experiments/placement.toml")),
     ("quiet", include_str!("../../experiments/quiet.toml")),
+    ("restarts", include_str!("../../experiments/restarts.toml")),
     ("rogue", include_str!("../../experiments/rogue.toml")),
     ("rt-guest", include_str!("../../experiments/rt-guest.toml")),
     ("scale", include_str!("../../experiments/scale.toml")),

@@ -19,6 +19,7 @@ mod patience;
 mod placement;
 mod product;
 mod quiet;
+mod restarts;
 mod rt_guest;
 mod status;
 mod steps;
@@ -44,6 +45,7 @@ static SCENARIOS: &[&dyn Scenario] = &[
     &placement::Placement,
     &quiet::Attribution,
     &quiet::Quiet,
+    &restarts::Restarts,
     &rt_guest::RtGuest,
     &steps::Steps,
     &watched::Watched,

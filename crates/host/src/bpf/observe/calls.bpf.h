@@ -19,6 +19,22 @@
 /* The kernel's own figure of the current performance level where the CPU can count it; 1024 elsewhere. */
 extern const unsigned long arch_freq_scale __ksym;
 
+/*
+ * What a vCPU's thread does at this moment. Its next switch may be long in coming, above all where it has a pCPU to
+ * itself: until then nothing would be counted, and its guest be told nothing. One that switches just now is wrong until
+ * its next switch.
+ */
+static __always_inline __u32 task__vcpu_state(struct task_struct *task, __u32 *cpu)
+{
+	if (bpf_core_field_exists(task->thread_info.cpu))
+		*cpu = task->thread_info.cpu;
+	if (!bpf_core_field_exists(task->on_cpu) || !bpf_core_field_exists(task->__state))
+		return ENTRAIN_VCPU_UNKNOWN;
+	if (task->on_cpu)
+		return ENTRAIN_VCPU_RUNNING;
+	return task->__state ? ENTRAIN_VCPU_HALTED : ENTRAIN_VCPU_PREEMPTED;
+}
+
 /* Called by the daemon: a vCPU's entry is filled; watch its thread from now on. */
 SEC("syscall")
 int track(struct entrain_track_args *args)
@@ -48,6 +64,7 @@ int track(struct entrain_track_args *args)
 	}
 	ref->index = fresh.index;
 	vcpu->since = bpf_ktime_get_ns();
+	vcpu->state = task__vcpu_state(task, &vcpu->pcpu);
 	WRITE_ONCE(vcpu->used, 1);
 	old = bpf_kptr_xchg(&thread->task, task);
 	if (old)
@@ -64,6 +81,7 @@ int untrack(struct entrain_track_args *args)
 	struct entrain_vcpu *vcpu = vcpu__by_index(index);
 	struct entrain_thread *thread = bpf_map_lookup_elem(&vcpu_threads, &index);
 	struct task_struct *task;
+	struct entrain_ref *ref;
 
 	args->error = -ENOENT;
 	if (!vcpu || !thread)
@@ -71,8 +89,12 @@ int untrack(struct entrain_track_args *args)
 	WRITE_ONCE(vcpu->used, 0);
 	task = bpf_kptr_xchg(&thread->task, NULL);
 	if (task) {
-		bpf_task_storage_delete(&pairings, task);
-		bpf_task_storage_delete(&vcpu_refs, task);
+		/* The thread may run another vCPU by now, whose entry it leads to. */
+		ref = bpf_task_storage_get(&vcpu_refs, task, 0, 0);
+		if (!ref || ref->index == index) {
+			bpf_task_storage_delete(&pairings, task);
+			bpf_task_storage_delete(&vcpu_refs, task);
+		}
 		bpf_task_release(task);
 	}
 	args->error = 0;
