@@ -5,7 +5,7 @@ RUN       := $(TOOLCHAIN) run
 NATIVE    := x86_64-unknown-linux-gnu
 GUEST     := aarch64-unknown-linux-gnu
 # What users start, and what the lab's machines run; the emulation of frequency hardware is for aarch64 only.
-BINS      := entrain entrain-lab entrain-load
+BINS      := entrain entrain-lab entrain-sim entrain-load
 MACHINES  := entrain entrain-lab-agent entrain-load
 EMULATION := entrain-cpufreq-emulation
 PREFIX    ?= /usr/local
@@ -25,7 +25,7 @@ toolchain: setup
 	@$(TOOLCHAIN) ensure
 
 build: toolchain ## build target/release/entrain, the lab, and what its machines run, for both architectures
-	$(RUN) cargo build --release --locked --target $(NATIVE) -p entrain -p entrain-lab -p entrain-lab-agent -p entrain-workloads
+	$(RUN) cargo build --release --locked --target $(NATIVE) -p entrain -p entrain-lab -p entrain-sim -p entrain-lab-agent -p entrain-workloads
 	$(RUN) cargo build --release --locked --target $(GUEST) -p entrain -p entrain-lab-agent -p entrain-workloads -p entrain-cpufreq-emulation
 	@mkdir -p target/release
 	@for b in $(BINS); do ln -f target/$(NATIVE)/release/$$b target/release/$$b; done

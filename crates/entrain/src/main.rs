@@ -1,5 +1,5 @@
 //! The `entrain` command line.
-mod lab;
+mod part;
 
 use std::{io::IsTerminal, process::ExitCode};
 
@@ -22,7 +22,9 @@ enum Command {
     /// Isolated and real-time CPUs: who interrupts them, and their set-up
     Isolate(entrain_isolate::cli::IsolateArgs),
     /// The nested lab: stock KVM hosts with real guests, on any machine
-    Lab(lab::LabArgs),
+    Lab(part::PartArgs),
+    /// The schedulers of host and guest in a simulated kernel, on many CPUs
+    Sim(part::PartArgs),
     /// On a KVM host: finds its VMs, pairs with their guests, publishes to them
     Host(entrain_host::cli::HostArgs),
     /// On a KVM host: a live table of its VMs and vCPUs
@@ -43,8 +45,8 @@ fn main() -> ExitCode {
     // RUST_LOG overrides; stdout belongs to results. Daemons tell what they do, commands only what is wrong.
     let level = match command {
         Command::Guest(_) | Command::Host(_) => "info",
-        Command::Isolate(_) | Command::Lab(_) | Command::Top(_) | Command::Doctor(_) | Command::Generate(_) => "warn",
-        Command::Record(_) | Command::Report(_) => "warn",
+        Command::Isolate(_) | Command::Lab(_) | Command::Sim(_) | Command::Top(_) | Command::Doctor(_) => "warn",
+        Command::Record(_) | Command::Report(_) | Command::Generate(_) => "warn",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let colours = std::io::stderr().is_terminal();
@@ -52,7 +54,8 @@ fn main() -> ExitCode {
     exit::status(match command {
         Command::Guest(args) => entrain_guest::cli::run(args),
         Command::Isolate(args) => entrain_isolate::cli::run(args),
-        Command::Lab(args) => lab::run(&args),
+        Command::Lab(args) => part::run(&part::LAB, &args),
+        Command::Sim(args) => part::run(&part::SIM, &args),
         Command::Host(args) => entrain_host::cli::run(args),
         Command::Top(args) => entrain_host::top::run(args),
         Command::Record(args) => entrain_record::cli::record(args),
@@ -72,11 +75,13 @@ mod tests {
     }
 
     #[test]
-    fn the_lab_gets_its_options_untouched() {
+    fn parts_get_their_options_untouched() {
         for words in [&["run", "smoke", "--json", "f"][..], &["--help"], &["shell", "--", "ls", "-l"], &[]] {
-            let parsed = Cli::try_parse_from(["entrain", "lab"].iter().chain(words)).unwrap();
-            let Command::Lab(args) = parsed.command else { panic!("not the lab") };
-            assert_eq!(args.arguments, words);
+            for part in ["lab", "sim"] {
+                let parsed = Cli::try_parse_from(["entrain", part].iter().chain(words)).unwrap();
+                let (Command::Lab(args) | Command::Sim(args)) = parsed.command else { panic!("not a part") };
+                assert_eq!(args.arguments, words);
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ pub mod kernel;
 pub mod lab;
 mod native;
 pub mod program;
+pub mod references;
 pub mod report;
 pub mod rng;
 pub mod scenario;

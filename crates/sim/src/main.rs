@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use commands::{list, run, search, trace, validate};
+use commands::{list, references, run, search, trace, validate};
 
 /// Runs the schedulers of host and guest, as they ship, in a simulated kernel.
 #[derive(Parser)]
@@ -27,6 +27,8 @@ enum Command {
     Trace(trace::Args),
     /// Draws machines and loads, and looks for what must not be.
     Search(search::Args),
+    /// Predicts the figures of the published works on their own machines.
+    References(references::Args),
     /// Compares what the simulator predicts with what the lab has measured.
     Validate(validate::Args),
 }
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         Command::List => list::run(),
         Command::Trace(args) => trace::run(args),
         Command::Search(args) => search::run(&args),
+        Command::References(args) => references::run(&args),
         Command::Validate(args) => validate::run(&args),
     };
     match done {

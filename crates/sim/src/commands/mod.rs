@@ -1,6 +1,7 @@
 //! The commands. Each says whether nothing was found that must not be.
 
 pub(crate) mod list;
+pub(crate) mod references;
 pub(crate) mod run;
 pub(crate) mod search;
 pub(crate) mod trace;

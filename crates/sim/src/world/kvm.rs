@@ -17,6 +17,8 @@ pub enum Arch {
     Arm64,
     /// The pause filter.
     Amd,
+    /// The same registers, and nothing traps a guest that spins: the pause filter is off.
+    Untrapped,
 }
 
 /// The guest's saved state: EL1h, or level 0 with interrupts on; and EL0, or level 3.

@@ -14,6 +14,7 @@ impl World {
             _ => match self.vms[m.0 as usize - 1].arch {
                 Arch::Arm64 => costs::WFE_WINDOW,
                 Arch::Amd => costs::PLE_WINDOW,
+                Arch::Untrapped => ENDLESS,
             },
         }
     }

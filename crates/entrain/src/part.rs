@@ -1,5 +1,5 @@
-//! `entrain lab`: hands over to `entrain-lab`, a program of its own, so that what runs as root on a host carries neither
-//! recipes for machines nor an archive's client.
+//! `entrain lab`, `entrain sim`: hand over to programs of their own, so that what runs as root on a host carries neither
+//! recipes for machines nor an archive's client nor a simulated kernel.
 
 use std::env;
 use std::ffi::OsString;
@@ -11,26 +11,36 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, bail};
 use clap::Args;
 
-/// The lab's program.
-const PROGRAM: &str = "entrain-lab";
+/// A part that is a program of its own.
+#[derive(Debug)]
+pub(crate) struct Part {
+    program: &'static str,
+    what: &'static str,
+}
 
-/// Everything after `lab`: the lab's program knows what it means, `--help` included.
+/// The nested lab.
+pub(crate) const LAB: Part = Part { program: "entrain-lab", what: "the lab" };
+/// The simulator.
+pub(crate) const SIM: Part = Part { program: "entrain-sim", what: "the simulator" };
+
+/// Everything after the part's name: its program knows what it means, `--help` included.
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
-pub(crate) struct LabArgs {
-    /// What the lab shall do; `entrain lab --help` lists it
+pub(crate) struct PartArgs {
+    /// What it shall do; its own --help lists it
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
     pub(crate) arguments: Vec<OsString>,
 }
 
-/// Becomes the lab's program; returns only if that fails.
-pub(crate) fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
+/// Becomes the part's program; returns only if that fails.
+pub(crate) fn run(part: &Part, args: &PartArgs) -> anyhow::Result<ExitCode> {
     let own = env::current_exe().and_then(|path| path.canonicalize()).context("/proc/self/exe")?;
     let folder = own.parent().unwrap_or(Path::new("/"));
     let path = env::var_os("PATH").unwrap_or_default();
-    let Some(program) = find(folder, env::split_paths(&path)) else {
+    let Some(program) = find(part.program, folder, env::split_paths(&path)) else {
+        let Part { program, what } = part;
         bail!(
-            "the lab is a program of its own, {PROGRAM}, and lies neither beside {} nor in ../lib/entrain nor on PATH: in \
+            "{what} is a program of its own, {program}, and lies neither beside {} nor in ../lib/entrain nor on PATH: in \
              Entrain's sources 'make build' makes it, 'make install' installs it",
             own.display()
         );
@@ -39,12 +49,12 @@ pub(crate) fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
     Err(error).with_context(|| format!("cannot start {}", program.display()))
 }
 
-/// The first that can be run: beside this program (in `folder`), in `../lib/entrain`, on the search path.
-fn find(folder: &Path, search: impl IntoIterator<Item = PathBuf>) -> Option<PathBuf> {
+/// The first of that name that can be run: beside this program (in `folder`), in `../lib/entrain`, on the search path.
+fn find(program: &str, folder: &Path, search: impl IntoIterator<Item = PathBuf>) -> Option<PathBuf> {
     let near = [folder.to_owned(), folder.join("../lib/entrain")];
     // An empty element means the working folder, which is nobody's place for programs.
     let search = search.into_iter().filter(|folder| folder.is_absolute());
-    near.into_iter().chain(search).map(|folder| folder.join(PROGRAM)).find(|path| executable(path))
+    near.into_iter().chain(search).map(|folder| folder.join(program)).find(|path| executable(path))
 }
 
 fn executable(path: &Path) -> bool {
@@ -56,6 +66,8 @@ mod tests {
     use std::fs::{self, Permissions};
 
     use super::*;
+
+    const PROGRAM: &str = LAB.program;
 
     #[test]
     fn the_nearest_program_that_can_be_run_is_taken() {
@@ -69,7 +81,7 @@ mod tests {
         };
         let bin = root.path().join("bin");
         fs::create_dir(&bin).unwrap();
-        let found = |search: &[&PathBuf]| find(&bin, search.iter().map(|folder| (*folder).clone()));
+        let found = |search: &[&PathBuf]| find(PROGRAM, &bin, search.iter().map(|folder| (*folder).clone()));
         assert_eq!(found(&[]), None);
         let (text, path) = (place("text", 0o644), place("path", 0o755));
         assert_eq!(found(&[&PathBuf::new(), &text, &path]), Some(path.join(PROGRAM)));

@@ -1,0 +1,207 @@
+//! The machines of the published works that Entrain builds on, and their figures: published beside predicted.
+//!
+//! What the loads' steps take is calibrated on the baseline rows alone (`Kind::Baseline`): that a clock of such a machine
+//! without contention gives what was published is no merit. All other rows are predicted.
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use crate::kernel::topology::Shape;
+use crate::program::Step::{Compute, Done, Hold, Lock, Post, Sleep, Unlock, Until, Wait};
+use crate::program::Time::{Fixed, Mean};
+use crate::program::{MS, US};
+use crate::scenario::{Arm, Measured, host, tasks};
+use crate::world::{Arch, MachineId, MachineSpec, VmSpec, World};
+
+/// What a row is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// The loads are calibrated on it.
+    Baseline,
+    /// Predicted, and was published.
+    Predicted,
+    /// What Entrain does there: nothing is published of it, and the figure beside it is that of the work's own patch.
+    Entrain,
+}
+
+/// One figure.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Row {
+    /// The work, and the machine.
+    pub what: String,
+    /// What is measured.
+    pub metric: &'static str,
+    /// See [`Kind`].
+    pub kind: Kind,
+    /// What was published.
+    pub published: f64,
+    /// What the simulator says.
+    pub predicted: f64,
+}
+
+impl Row {
+    /// Predicted by published, less one.
+    pub fn error(&self) -> f64 {
+        self.predicted / self.published - 1.0
+    }
+}
+
+fn vm(world: &mut World, vcpus: u32, arm: Arm, arch: Arch) -> MachineId {
+    world.add_vm(&VmSpec {
+        guest: MachineSpec { shape: Shape::flat(vcpus), policy: arm.guest, tunables: Vec::new() },
+        group: crate::kernel::Kernel::ROOT,
+        paired: arm.paired,
+        arch,
+        pins: None,
+    })
+}
+
+fn ops(world: &World, measured: &[Measured]) -> f64 {
+    let of = |these: &Measured| -> u64 {
+        let machine = &world.machines[these.machine.0 as usize];
+        these.tasks.iter().map(|task| machine.tasks[task.0 as usize].ops).sum()
+    };
+    measured.iter().map(of).sum::<u64>() as f64 / (world.now as f64 / 1e9)
+}
+
+/// Waits from wake-up to running, ns, sorted.
+fn waits(world: &World, measured: &Measured) -> Vec<u32> {
+    let machine = &world.machines[measured.machine.0 as usize];
+    let mut all: Vec<u32> =
+        measured.tasks.iter().flat_map(|task| machine.tasks[task.0 as usize].latencies.iter().copied()).collect();
+    all.sort_unstable();
+    all
+}
+
+fn quantile_us(waits: &[u32], part: f64) -> f64 {
+    waits.get(((waits.len().max(1) - 1) as f64 * part) as usize).map_or(f64::NAN, |ns| f64::from(*ns) / 1e3)
+}
+
+/// Reference 1: schbench `-m 20 -t 2` in a guest of 40 vCPUs on two sockets of 22 cores with four threads, alone or beside
+/// two guests with `-m 10 -t 2`. Each worker works 30 ms and sleeps 30 ms; its wake-ups by timer are counted, too, as
+/// those by its message thread are.
+fn schbench(arm: Arm, noisy: u32) -> Vec<u32> {
+    let mut world = host(1, Shape { nodes: 2, llcs: 1, cores: 22, threads: 4 }, arm);
+    let guest = |world: &mut World, arm: Arm, messages: u32| {
+        // A POWER9's vCPU is halted without polling first; its hypervisor traps no spinning.
+        let m = vm(world, 40, arm, Arch::Untrapped);
+        let mut workers = Vec::new();
+        for message in 0..messages {
+            let (posted, woken) = (2 * message, 2 * message + 1);
+            tasks(world, m, "message", 1, &[Wait(posted), Compute(Fixed(2 * US)), Post(woken)]);
+            let steps = [Sleep(Fixed(30 * MS)), Post(posted), Wait(woken), Compute(Fixed(30 * MS)), Done];
+            workers.extend(tasks(world, m, "worker", 2, &steps).tasks);
+        }
+        Measured { name: "worker".to_owned(), machine: m, tasks: workers }
+    };
+    let measured = guest(&mut world, arm, 20);
+    // The noise runs the plain kernel whatever the first guest runs.
+    let plain = Arm { guest: crate::world::Policy::Eevdf, paired: false, ..arm };
+    for _ in 0..noisy {
+        guest(&mut world, plain, 10);
+    }
+    world.run(6_000 * MS);
+    waits(&world, &measured)
+}
+
+/// Reference 3: dbench in so many guests of so many vCPUs on 40 cores with two threads, with the pause filter or without.
+/// Operations a second, and context switches of the host a second.
+fn dbench(arm: Arm, guests: u32, vcpus: u32, arch: Arch) -> (f64, f64) {
+    let mut world = host(1, Shape { nodes: 4, llcs: 1, cores: 10, threads: 2 }, arm);
+    let client = [Compute(Mean(20 * US)), Lock(0), Hold(Mean(500)), Unlock(0), Done];
+    let measured: Vec<_> = (0..guests)
+        .map(|_| {
+            let m = vm(&mut world, vcpus, arm, arch);
+            tasks(&mut world, m, "client", vcpus, &client)
+        })
+        .collect();
+    world.run(300 * MS);
+    let switches: u64 = world.machines[0].kernel.tasks.iter().map(|task| task.switches).sum();
+    (ops(&world, &measured), switches as f64 / (world.now as f64 / 1e9))
+}
+
+/// Reference 4: a 2 ms clock in a guest of 8 vCPUs that fights for locks, on six cores with two threads that a second
+/// such guest wants as well. The worst delay, ms.
+fn clock(arm: Arm) -> f64 {
+    let mut world = host(1, Shape { nodes: 1, llcs: 1, cores: 6, threads: 2 }, arm);
+    let mut clocks = Vec::new();
+    for _ in 0..3 {
+        let m = vm(&mut world, 8, arm, Arch::Amd);
+        tasks(&mut world, m, "lock", 8, &[Compute(Mean(10 * US)), Lock(0), Hold(Mean(2 * US)), Unlock(0), Done]);
+        clocks.push(tasks(&mut world, m, "clock", 1, &[Until(2 * MS), Compute(Fixed(5 * US)), Done]));
+    }
+    world.run(4_000 * MS);
+    f64::from(*waits(&world, &clocks[0]).last().expect("a clock ticks")) / 1e6
+}
+
+/// All rows.
+pub fn rows() -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut add = |what: &str, metric, kind, published, predicted| {
+        rows.push(Row { what: what.to_owned(), metric, kind, published, predicted });
+    };
+    for (what, noisy, stock, patched) in [
+        ("1: schbench in 40 vCPUs, alone", 0, [86.0, 2572.0], [386.0, 741.0]),
+        ("1: the same beside two noisy guests", 2, [289.0, 17_760.0], [281.0, 15_824.0]),
+    ] {
+        let (plain, entrain) = (schbench(Arm::STOCK, noisy), schbench(Arm::BOTH, noisy));
+        for (at, (metric, part)) in [("wake-up p50, µs", 0.5), ("wake-up p99, µs", 0.99)].into_iter().enumerate() {
+            add(what, metric, Kind::Predicted, stock[at], quantile_us(&plain, part));
+            add(what, metric, Kind::Entrain, patched[at], quantile_us(&entrain, part));
+        }
+    }
+    // Throughputs are parts of what eight guests of ten vCPUs reach, 22,945 MB/s, for their unit is dbench's.
+    let (full, _) = dbench(Arm::STOCK, 8, 10, Arch::Amd);
+    let part = |published: f64| published / 22_945.0;
+    let mut throughput = |what: &str, kind, published, guests, vcpus, arch, arm| {
+        let (ops, switches) = dbench(arm, guests, vcpus, arch);
+        add(what, "throughput, of 8×10", kind, part(published), ops / full);
+        switches
+    };
+    use Arch::{Amd, Untrapped};
+    use Kind::{Baseline, Entrain, Predicted};
+    throughput("3: 8×10 vCPUs, PLE off", Baseline, 23_184.0, 8, 10, Untrapped, Arm::STOCK);
+    throughput("3: 4×20 vCPUs, PLE on", Baseline, 22_736.0, 4, 20, Amd, Arm::STOCK);
+    throughput("3: 4×20 vCPUs, PLE off", Baseline, 23_377.0, 4, 20, Untrapped, Arm::STOCK);
+    throughput("3: 16×10 vCPUs, PLE on", Predicted, 6_287.0, 16, 10, Amd, Arm::STOCK);
+    throughput("3: 16×10 vCPUs, PLE off", Predicted, 1_849.0, 16, 10, Untrapped, Arm::STOCK);
+    let on = throughput("3: 8×20 vCPUs, PLE on", Predicted, 1_965.0, 8, 20, Amd, Arm::STOCK);
+    throughput("3: 8×20 vCPUs, PLE off", Predicted, 226.0, 8, 20, Untrapped, Arm::STOCK);
+    let less = throughput("3: 8×20 vCPUs, 9 of each unplugged", Predicted, 22_534.0, 8, 11, Amd, Arm::STOCK);
+    let entrain = throughput("3: 8×20 vCPUs, Entrain on both sides", Entrain, 22_534.0, 8, 20, Amd, Arm::BOTH);
+    let host = throughput("3: 8×20 vCPUs, Entrain on the host", Entrain, 22_534.0, 8, 20, Amd, Arm::HOST);
+    add("3: 8×20 vCPUs, PLE on", "switches of the host, 1/s", Predicted, 2_579_228.0, on);
+    add("3: 8×20 vCPUs, 9 of each unplugged", "switches of the host, 1/s", Predicted, 38_768.0, less);
+    add("3: 8×20 vCPUs, Entrain on both sides", "switches of the host, 1/s", Entrain, 38_768.0, entrain);
+    add("3: 8×20 vCPUs, Entrain on the host", "switches of the host, 1/s", Entrain, 38_768.0, host);
+    add("4: a 2 ms clock in 8 vCPUs", "worst delay, ms", Predicted, 400.0, clock(Arm::STOCK));
+    add("4: a 2 ms clock in 8 vCPUs, Entrain on the host", "worst delay, ms", Entrain, 6.0, clock(Arm::HOST));
+    add("4: a 2 ms clock in 8 vCPUs, Entrain on both sides", "worst delay, ms", Entrain, 6.0, clock(Arm::BOTH));
+    rows
+}
+
+/// The rows as a table.
+pub fn table(rows: &[Row]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["reference and machine", "figure", "row", "published", "predicted", "error"]);
+    let short = |value: f64| match value.abs() {
+        0.0..10.0 => format!("{value:.3}"),
+        10.0..10_000.0 => format!("{value:.0}"),
+        _ => format!("{:.0} k", value / 1e3),
+    };
+    for row in rows {
+        table.add_row([
+            row.what.clone(),
+            row.metric.to_owned(),
+            format!("{:?}", row.kind).to_lowercase(),
+            short(row.published),
+            short(row.predicted),
+            if row.kind == Kind::Entrain { String::new() } else { format!("{:+.0} %", row.error() * 100.0) },
+        ]);
+    }
+    for column in table.column_iter_mut().skip(3) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.to_string()
+}
