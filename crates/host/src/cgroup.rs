@@ -35,6 +35,8 @@ pub(crate) struct Group {
     pub(crate) above: Arc<[Above]>,
     /// In a cgroup that holds no other process. Elsewhere its vCPUs compete one by one, and a VM that uses fewer gets less.
     pub(crate) own: bool,
+    /// What the limits (`cpu.max`) of its groups let it use at most, 1/1024 pCPU; `u64::MAX`: none has one.
+    pub(crate) most: u64,
 }
 
 impl Group {
@@ -49,13 +51,27 @@ impl Group {
         let shared = || Some(mount.join(path.as_deref()?.strip_prefix('/')?));
         let last = alone.as_deref().and_then(Path::parent).map(Path::to_owned).or_else(shared);
         let above = last.map(|last| above(&mount, &last)).unwrap_or_default();
-        Group { weight, above: above.into(), own }
+        let most = shared().map_or(u64::MAX, |group| most(&mount, &group));
+        Group { weight, above: above.into(), own, most }
     }
 }
 
 /// The root has no weight, and neither has a group without the cpu controller: everybody is equal there.
 fn weight_of(group: &Path) -> Option<u64> {
     fs::read_to_string(group.join("cpu.weight")).ok()?.trim().parse().ok()
+}
+
+/// The least that a group and those above it may use, 1/1024 pCPU; `u64::MAX`: no limit.
+fn most(mount: &Path, last: &Path) -> u64 {
+    let groups = last.ancestors().take_while(|group| *group != mount && group.starts_with(mount)).take(LEVELS);
+    groups.filter_map(|group| limit(&fs::read_to_string(group.join("cpu.max")).ok()?)).min().unwrap_or(u64::MAX)
+}
+
+/// What the text of `cpu.max` allows, 1/1024 pCPU; `None`: everything.
+fn limit(text: &str) -> Option<u64> {
+    let mut numbers = text.split_ascii_whitespace().map(str::parse::<u64>);
+    let (quota, period) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+    Some((u128::from(quota) * 1024 / u128::from(period.max(1))).min(u64::MAX.into()) as u64)
 }
 
 /// The groups with a weight from the root's child down to `last`.
@@ -74,7 +90,7 @@ fn above(mount: &Path, last: &Path) -> Vec<Above> {
 
 impl Default for Group {
     fn default() -> Self {
-        Group { weight: WEIGHT, above: Arc::default(), own: false }
+        Group { weight: WEIGHT, above: Arc::default(), own: false, most: u64::MAX }
     }
 }
 
@@ -179,5 +195,23 @@ mod tests {
         assert_eq!((of(10).weight, of(10).own, weights(&of(10))), (100, false, vec![50, 9]));
         assert_eq!(of(7).above[0], of(10).above[0], "the same group is the same for both");
         assert_eq!((of(8), of(9)), (Group::default(), Group::default()));
+    }
+
+    #[test]
+    fn the_least_limit_above_counts() {
+        let machine = Machine::default();
+        let file = |path: &str, text: &str| machine.put(path, text);
+        file("proc/7/cgroup", "0::/pods/pod/box\n");
+        file("sys/fs/cgroup/pods/pod/box/cpu.max", "max 100000\n");
+        let of = |tgid| Group::of(&machine.root(), tgid).most;
+        assert_eq!((of(7), of(8)), (u64::MAX, u64::MAX));
+        file("sys/fs/cgroup/pods/pod/cpu.max", "150000 100000\n");
+        file("sys/fs/cgroup/pods/cpu.max", "1000000 250000\n");
+        assert_eq!(of(7), 1536);
+        file("sys/fs/cgroup/pods/pod/box/cpu.max", "1000 1000000\n");
+        assert_eq!(of(7), 1);
+        for nonsense in ["", "1", "max", "a b", "18446744073709551615 0"] {
+            assert!(limit(nonsense).is_none_or(|most| most == u64::MAX), "{nonsense}");
+        }
     }
 }

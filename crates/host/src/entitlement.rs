@@ -59,6 +59,13 @@ pub(crate) struct Claim {
     pub(crate) wants: u32,
 }
 
+impl Claim {
+    /// The most that the VM can use, 1/1024 pCPU: its vCPUs, or what its cgroups' limits leave it.
+    fn ceiling(&self) -> u64 {
+        (u64::from(self.vcpus) * 1024).min(self.group.most)
+    }
+}
+
 /// The shares of all VMs from one period to the next.
 #[derive(Debug)]
 pub(crate) struct Shares {
@@ -153,14 +160,12 @@ impl Shares {
         let mut past: BTreeMap<u64, Past> = claims
             .iter()
             .map(|claim| {
-                let ceiling = u64::from(claim.vcpus) * 1024;
+                let ceiling = claim.ceiling();
                 let first = Past { busy: claim.busy, demand: ceiling, said: ceiling, idle: 0, told: ceiling, over: 0 };
                 (claim.vm, self.past.get(&claim.vm).map_or(first, |past| past.next(claim, period, ceiling)))
             })
             .collect();
-        let leaf = |claim: &'_ Claim| {
-            entitle::Vm::new(claim.group.weight, past[&claim.vm].demand, u64::from(claim.vcpus) * 1024)
-        };
+        let leaf = |claim: &'_ Claim| entitle::Vm::new(claim.group.weight, past[&claim.vm].demand, claim.ceiling());
         let leaves: Vec<Leaf<'_>> =
             claims.iter().map(|claim| Leaf { vm: leaf(claim), above: &claim.group.above }).collect();
         self.at = now;
@@ -173,7 +178,7 @@ impl Shares {
         let crowded = keeps_all.contains(&true);
         let mut told = Vec::with_capacity(claims.len());
         for ((claim, answer), keeps) in claims.iter().zip(&answers).zip(&keeps_all) {
-            let all = u64::from(claim.vcpus) * 1024;
+            let all = claim.ceiling();
             let share = if counted(claim) && crowded { all } else { answer.entitlement }.max(1);
             told.push(share as u32);
             // Who keeps all stays of that kind until it does with less; the others use what they may.
@@ -209,6 +214,20 @@ mod tests {
         assert_eq!(shares.update(start + 2 * STEP, 2, &[claim(1, 2 * busy, 4), claim(2, busy, 0)]), [1024, 1024]);
         assert!(shares.period() < STEP);
         assert_eq!(shares.update(start + 3 * STEP, 2, &[claim(1, 3 * busy, 4), claim(2, busy, 0)]), [2048, 1024]);
+    }
+
+    #[test]
+    fn a_limit_bounds_what_a_vm_is_told_and_leaves_the_rest_to_others() {
+        let start = Instant::now();
+        let limited =
+            |busy, wants| Claim { group: Group { own: true, most: 512, ..Group::default() }, ..claim(1, busy, wants) };
+        let mut shares = Shares::new(start, true);
+        assert_eq!(shares.update(start, 2, &[limited(0, 0), claim(2, 0, 0)]), [512, 1536]);
+        let busy = STEP.as_nanos() as u64;
+        assert_eq!(shares.update(start + STEP, 2, &[limited(busy, 4), claim(2, busy, 4)]), [512, 1536]);
+        // Also where nobody else wants anything.
+        let mut alone = Shares::new(start, true);
+        assert_eq!(alone.update(start, 2, &[limited(0, 0)]), [512]);
     }
 
     #[test]
