@@ -153,6 +153,8 @@ extern void scx_bpf_kick_cpu(__s32 cpu, __u64 flags) __ksym;
 extern __s32 scx_bpf_task_cpu(const struct task_struct *p) __ksym;
 extern struct task_struct *scx_bpf_cpu_curr(__s32 cpu) __ksym __weak;
 extern bool scx_bpf_test_and_clear_cpu_idle(__s32 cpu) __ksym;
+extern const struct cpumask *scx_bpf_get_idle_cpumask(void) __ksym;
+extern void scx_bpf_put_idle_cpumask(const struct cpumask *cpumask) __ksym;
 extern __s32 scx_bpf_pick_idle_cpu(const struct cpumask *cpus_allowed, __u64 flags) __ksym;
 extern void scx_bpf_cpuperf_set(__s32 cpu, __u32 perf) __ksym __weak;
 extern __u32 scx_bpf_cpuperf_cur(__s32 cpu) __ksym __weak;

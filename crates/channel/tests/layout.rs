@@ -186,6 +186,7 @@ fn c_and_rust_agree_on_constants_and_packing() {
         ("ENTRAIN_GUEST_EXPIRY_NS", page::GUEST_EXPIRY_NS),
         ("ENTRAIN_HOST_BEAT_NS", page::HOST_BEAT_NS),
         ("ENTRAIN_HOST_EXPIRY_NS", page::HOST_EXPIRY_NS),
+        ("ENTRAIN_ENTITLE_NS", page::ENTITLE_NS),
         ("ENTRAIN_LINK_NONE", word::LinkState::None as u64),
         ("ENTRAIN_LINK_OFFERED", word::LinkState::Offered as u64),
         ("ENTRAIN_LINK_PAIRED", word::LinkState::Paired as u64),

@@ -11,7 +11,7 @@ use crate::forge::{self, Lie};
 use crate::kicks;
 use crate::lock::Lock;
 use crate::pages::Pages;
-use crate::schedule::Schedule;
+use crate::schedule::{CALM_S, Schedule};
 use crate::selftest::Selftest;
 use crate::status;
 use crate::system::System;
@@ -32,6 +32,11 @@ pub struct GuestArgs {
     /// With --mode schedule: schedule also while the host has a CPU for every vCPU, instead of standing by
     #[arg(long)]
     always: bool,
+
+    /// With --mode schedule: stand by after so many seconds in which there was nothing to gain
+    #[arg(long, value_name = "SECONDS", default_value_t = CALM_S, conflicts_with = "always",
+          value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    stand_by_after: u32,
 
     /// With --mode vcpud: how; cpuset where the system has it, else hotplug
     #[arg(long, value_enum)]
@@ -117,7 +122,10 @@ pub fn run(args: GuestArgs) -> anyhow::Result<ExitCode> {
     }
     match args.mode {
         Mode::Register => agent::run(&system, args.anywhere, &mut RegisterOnly)?,
-        Mode::Schedule => agent::run(&system, args.anywhere, &mut Schedule::new(&system, !args.no_park, args.always)?)?,
+        Mode::Schedule => {
+            let calm = (!args.always).then_some(args.stand_by_after);
+            agent::run(&system, args.anywhere, &mut Schedule::new(&system, !args.no_park, calm)?)?;
+        }
         Mode::Vcpud => agent::run(&system, args.anywhere, &mut Vcpud::new(&system, args.park_by))?,
     }
     Ok(ExitCode::SUCCESS)

@@ -71,9 +71,17 @@ pub enum GuestError {
     /// No cpuset controller.
     #[error("/sys/fs/cgroup has no cpuset controller: mount cgroup v2 there, or use --park-by hotplug")]
     NoCpuset,
-    /// The kernel took the scheduler down.
-    #[error("the kernel took the scheduler down: {0}; all tasks are back on the kernel's own scheduler")]
-    SchedulerLeft(String),
+    /// More CPUs than the scheduler has memory for.
+    #[error(
+        "{possible} CPUs are possible in this guest, and the scheduler serves {most}: \
+         use --mode register, or give the VM a lower maximum of vCPUs (QEMU: -smp maxcpus=)"
+    )]
+    TooManyCpus {
+        /// CPUs that may ever be there.
+        possible: usize,
+        /// What it serves.
+        most: usize,
+    },
     /// What was found failed its own check.
     #[error("self-check failed: {0}; nothing was published")]
     SelfCheck(String),

@@ -13,8 +13,8 @@ use crate::cgroup::Group;
 const PERIOD: Duration = Duration::from_millis(2);
 /// How many such looks follow an idle pCPU: one to see it, [`IDLE`] to be sure.
 const STIRRED: u32 = 1 + IDLE;
-/// Between two looks while VMs compete and no pCPU idles: then nobody has left.
-const BUSY_PERIOD: Duration = Duration::from_millis(12);
+/// Between two looks while VMs compete and no pCPU idles: then nobody has left. Guests that shrink wait for two of them.
+const BUSY_PERIOD: Duration = Duration::from_nanos(entrain_channel::page::ENTITLE_NS);
 /// Between two looks while there is enough for all: nobody gains by a faster answer, and idle hosts must cost nothing.
 pub(crate) const CALM_PERIOD: Duration = Duration::from_millis(50);
 

@@ -19,6 +19,12 @@
 /* ... but not more than others have worked off in so long: the kernel takes the scheduler away if a task waits 10 s. */
 #define GUEST_DEBT_WAIT_NS (4 * ENTRAIN_SEC)
 
+/*
+ * Clocks of vCPUs stay together where tasks can go from one to another, within a few slices. Where they can't (pinned
+ * tasks), they run apart, and a task that goes from one to the other keeps its place among its neighbours.
+ */
+#define GUEST_APART_NS (GUEST_CREDIT_NS + 2 * GUEST_SLICE_NS)
+
 /* A waking task preempts when it is at least this far behind: about EEVDF's minimal slice, so that p50 is no worse. */
 #define GUEST_PREEMPT_NS ENTRAIN_MSEC
 
@@ -45,6 +51,13 @@ ENTRAIN_POLICY entrain_u64 guest_slice(entrain_u32 waiting)
 	return entrain_slice(&in);
 }
 
+/* What a task that yields gives up of its clock: the rest of its turn, as EEVDF has it wait until its next deadline. */
+ENTRAIN_POLICY entrain_u64 guest_yield_charge(entrain_u64 rest, entrain_u64 share)
+{
+	return entrain_charge_share(entrain_min(rest, GUEST_SLICE_NS), share);
+}
+
+/* Whether a task of the virtual time `waking` takes the vCPU from the one that runs and stands at `running`. */
 ENTRAIN_POLICY int guest_preempts(entrain_u64 waking, entrain_u64 running)
 {
 	return (entrain_s64)(running - waking) > (entrain_s64)GUEST_PREEMPT_NS;

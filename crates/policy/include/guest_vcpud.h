@@ -23,9 +23,12 @@
 /* A vCPU is given up when less than this of it is left; below UP, so that the two never chase each other. */
 #define GUEST_VCPUD_DOWN 64ULL
 
-/* How long a little more room must last, and how long less room must last, ns. */
+/*
+ * How long a little more room must last, and how long less room must last, ns. Less room is accepted when the host has
+ * said it twice: it looks at its VMs every ENTRAIN_ENTITLE_NS at most while one of them works.
+ */
 #define GUEST_VCPUD_UP_NS   32000000ULL
-#define GUEST_VCPUD_DOWN_NS 8000000ULL
+#define GUEST_VCPUD_DOWN_NS (2 * ENTRAIN_ENTITLE_NS + 1000000ULL)
 
 /* Steal: length of a window of observation, ns; five ticks at HZ=250, for steal is only counted at ticks. */
 #define GUEST_VCPUD_WINDOW_NS	 20000000ULL

@@ -15,8 +15,10 @@
 /* Price of a vCPU that may not be used; above every other price. */
 #define GUEST_PRICE_NEVER (~0ULL)
 
-/* Cache-cold start elsewhere: what a move must save at least. A migration costs some ten microseconds. */
-#define GUEST_MOVE_NS 50000ULL
+/* Cache-cold start elsewhere: what a move must save at least. A migration costs some ten microseconds ... */
+#define GUEST_MOVE_NS	  50000ULL
+/* ... and several times that where the last-level cache is another one, or another node's. */
+#define GUEST_MOVE_FAR_NS (4 * GUEST_MOVE_NS)
 
 /* Waking a halted vCPU: an IPI and a VM entry. */
 #define GUEST_KICK_NS 20000ULL
@@ -32,13 +34,15 @@
 
 struct guest_candidate {
 	struct guest_vcpu_view view;
-	entrain_u32 parked;    /* vcpud has parked it, or the task may not run there */
-	entrain_u32 idle;      /* the guest's kernel idles there */
-	entrain_u32 previous;  /* the task ran there last */
-	entrain_u32 queued;    /* tasks that wait there, the running one not counted */
-	entrain_u64 burst;     /* ns: how long tasks run there at a time, mean */
+	entrain_u32 parked;   /* vcpud has parked it, or the task may not run there */
+	entrain_u32 idle;     /* the guest's kernel idles there */
+	entrain_u32 previous; /* the task ran there last */
+	entrain_u32 far;      /* ... or at another last-level cache than this vCPU's */
+	entrain_u32 held;     /* neither idle nor running a task of the scheduler's: a real-time task has it, say */
+	entrain_u32 queued;   /* tasks that wait there, the running one not counted, those in its local queue counted */
+	entrain_u64 burst;    /* ns: how long tasks run there at a time, mean */
 	entrain_u64 host_wait; /* ns: how long the host lets this guest's vCPUs wait, mean; 0 = not known */
-	entrain_u32 capacity;  /* of the pCPU, 1..1024 */
+	entrain_u32 capacity;  /* of the pCPU, 1..1024; a level of speed counts only where something runs already */
 	entrain_u32 stolen;    /* without host words: share of its time that was stolen lately, 1/1024 */
 };
 
@@ -56,6 +60,31 @@ ENTRAIN_POLICY entrain_u64 guest_host_wait(entrain_u64 measured)
 }
 
 /*
+ * How often a vCPU waited for a pCPU while its state changed `changes` times, `preemptions` of them involuntary
+ * switch-outs. A preemption and its end are two changes and one wait; a halt, the wake-up that waits for a pCPU and the
+ * run that follows are three and one.
+ */
+ENTRAIN_POLICY entrain_u64 guest_host_waits(entrain_u64 changes, entrain_u64 preemptions)
+{
+	entrain_u64 halts = entrain_sub(changes, 2 * entrain_min(preemptions, 1ULL << 32)) / 3;
+
+	return entrain_min(preemptions, 1ULL << 32) + halts;
+}
+
+/*
+ * How long the host lets a vCPU wait at a time, mean, ns, after `waited` ns in `waits` waits more. 0..GUEST_WAIT_MAX_NS
+ * for every input: one long absence (a stopped VM) is not how a host schedules.
+ */
+ENTRAIN_POLICY entrain_u64 guest_host_wait_mean(entrain_u64 mean, entrain_u64 waited, entrain_u64 waits)
+{
+	if (!waits)
+		return entrain_min(mean, GUEST_WAIT_MAX_NS);
+	mean = mean ? entrain_min(mean, GUEST_WAIT_MAX_NS) : GUEST_HOST_WAIT_NS;
+	waited = entrain_min(waited / waits, GUEST_WAIT_MAX_NS);
+	return mean - mean / 8 + waited / 8;
+}
+
+/*
  * The price of a candidate, ns. `util` is the task's own utilisation, 0..1024. Monotone: it never falls when the queue,
  * the burst or the host's wait grows, and never rises with the capacity.
  */
@@ -70,12 +99,16 @@ ENTRAIN_POLICY entrain_u64 guest_wake_price(const struct guest_candidate *c, ent
 	price = guest_clamp(c->queued, 0, 1024) * burst;
 	if (!c->idle)
 		price += burst;
+	/* How long a task of another class stays is not known: as long as a vCPU that the host holds back. */
+	if (c->held)
+		price += guest_host_wait(c->host_wait);
 	switch (c->view.state) {
 	case ENTRAIN_VCPU_RUNNING:
 		/* A running vCPU whose kernel idles polls, or is about to halt: as good as instant. */
 		break;
 	case ENTRAIN_VCPU_HALTED:
-		price += c->view.instant ? GUEST_KICK_NS : guest_host_wait(c->host_wait);
+		/* What is halted though its kernel does not idle is blocked in the VMM: for how long, nobody says. */
+		price += c->view.instant && c->idle ? GUEST_KICK_NS : guest_host_wait(c->host_wait);
 		break;
 	case ENTRAIN_VCPU_PREEMPTED:
 		price += guest_host_wait(c->host_wait);
@@ -88,7 +121,7 @@ ENTRAIN_POLICY entrain_u64 guest_wake_price(const struct guest_candidate *c, ent
 		break;
 	}
 	if (!c->previous)
-		price += GUEST_MOVE_NS;
+		price += c->far ? GUEST_MOVE_FAR_NS : GUEST_MOVE_NS;
 	/* A big task on a slow pCPU runs longer: count the time that it loses over a burst of its own. */
 	if (util > GUEST_BIG_TASK) {
 		missing = ENTRAIN_CAPACITY_SCALE - guest_clamp(c->capacity, 1, ENTRAIN_CAPACITY_SCALE);

@@ -1,5 +1,5 @@
 //! The guest scheduler's decisions: native bindings of `guest_view.h`, `guest_wake.h`, `guest_preempt.h`,
-//! `guest_load.h` and `guest_vcpud.h`.
+//! `guest_load.h`, `guest_mode.h` and `guest_vcpud.h`.
 //!
 //! Fields, units and ranges are those of the headers.
 
@@ -56,6 +56,10 @@ pub struct Candidate {
     pub idle: u32,
     /// The task ran there last.
     pub previous: u32,
+    /// It ran at another last-level cache.
+    pub far: u32,
+    /// Neither idle nor running a task of the scheduler's.
+    pub held: u32,
     /// Tasks that wait there.
     pub queued: u32,
     /// How long tasks run there at a time, ns.
@@ -127,9 +131,42 @@ pub struct VcpudInput {
     pub stolen: u64,
 }
 
+/// The memory of calm and contended; the default is the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Mode {
+    wanted: u64,
+    stolen: u64,
+    contended_at: u64,
+    contended: u32,
+}
+
+/// Input of [`Mode::step`].
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct ModeInput {
+    /// Monotonic clock, ns, not 0.
+    pub now: u64,
+    /// ns that the vCPUs ran since the last step.
+    pub ran: u64,
+    /// ns that the host withheld from them.
+    pub stolen: u64,
+    /// Of the step, ns.
+    pub length: u64,
+    /// vCPUs that the host holds back at this moment.
+    pub held: u32,
+    /// vCPUs that are online and not in use.
+    pub parked: u32,
+}
+
 mod ffi {
     use super::*;
     unsafe extern "C" {
+        pub(super) safe fn guest_n_mode_step(mode: &mut Mode, input: &ModeInput) -> c_int;
+        pub(super) safe fn guest_n_withheld(stolen: u64, length: u64) -> u64;
+        pub(super) safe fn guest_n_host_waits(changes: u64, preemptions: u64) -> u64;
+        pub(super) safe fn guest_n_host_wait_mean(mean: u64, waited: u64, waits: u64) -> u64;
+        pub(super) safe fn guest_n_yield_charge(rest: u64, share: u64) -> u64;
         pub(super) safe fn guest_n_vcpu_view(features: u64, state: u64, instant: u64, view: &mut VcpuView);
         pub(super) safe fn guest_n_host_alive(heartbeat: &mut Heartbeat, beat: u64, now: u64) -> c_int;
         pub(super) safe fn guest_n_scale(features: u64, value: u64) -> u32;
@@ -190,6 +227,33 @@ pub fn wake_direct(candidate: &Candidate) -> bool {
 /// Whether another vCPU's waiting task runs here now.
 pub fn take_over(takeover: &Takeover) -> bool {
     ffi::guest_n_take_over(takeover) != 0
+}
+
+impl Mode {
+    /// One step; whether the guest is contended.
+    pub fn step(&mut self, input: &ModeInput) -> bool {
+        ffi::guest_n_mode_step(self, input) != 0
+    }
+}
+
+/// What was withheld from one vCPU in a step of that length, ns.
+pub fn host_withheld(stolen: u64, length: u64) -> u64 {
+    ffi::guest_n_withheld(stolen, length)
+}
+
+/// How often a vCPU waited for a pCPU in so many changes of its state.
+pub fn host_waits(changes: u64, preemptions: u64) -> u64 {
+    ffi::guest_n_host_waits(changes, preemptions)
+}
+
+/// How long the host lets a vCPU wait at a time, mean, ns.
+pub fn host_wait_mean(mean: u64, waited: u64, waits: u64) -> u64 {
+    ffi::guest_n_host_wait_mean(mean, waited, waits)
+}
+
+/// What a task that yields gives up of its clock, virtual ns; `rest` of its slice in ns.
+pub fn yield_charge(rest: u64, share: u64) -> u64 {
+    ffi::guest_n_yield_charge(rest, share)
 }
 
 /// Slice with `waiting` others in the queue, ns.

@@ -17,6 +17,8 @@ fn candidate() -> impl Strategy<Value = Candidate> {
                 parked: 0,
                 idle: idle.into(),
                 previous: previous.into(),
+                far: u32::from(queued % 3 == 0),
+                held: u32::from(burst % 5 == 0),
                 queued,
                 burst,
                 host_wait,
@@ -202,7 +204,7 @@ proptest! {
             }
             last = keep;
         }
-        prop_assert!(shrinks.windows(2).all(|pair| pair[1] - pair[0] >= 8));
+        prop_assert!(shrinks.windows(2).all(|pair| pair[1] - pair[0] >= 25));
     }
 
     #[test]
@@ -253,9 +255,98 @@ fn a_neighbour_that_leaves_is_noticed_at_the_first_step() {
     }
     assert_eq!(vcpud.keep, 1);
     assert_eq!(vcpud.step(&entitled(100 * MS, 4, 4096)), 4);
-    // And its return after the hold, not before.
-    let back: Vec<u32> = (101..112).map(|tick| vcpud.step(&entitled(tick * MS, 4, 1024))).collect();
-    assert_eq!(back.iter().position(|&keep| keep == 1), Some(8));
+    // And its return when the host has said it twice, 12 ms apart, not before.
+    let back: Vec<u32> = (101..140).map(|tick| vcpud.step(&entitled(tick * MS, 4, 1024))).collect();
+    assert_eq!(back.iter().position(|&keep| keep == 1), Some(25));
+}
+
+/// One look of the host that finds a neighbour for a moment parks nothing: it stands until the next, 12 ms later.
+#[test]
+fn one_look_of_the_host_parks_nothing() {
+    let mut vcpud = Vcpud::default();
+    let keeps: Vec<u32> = (1..1000)
+        .map(|tick| vcpud.step(&entitled(tick * MS, 4, if tick / 12 % 10 == 5 { 1024 } else { 4096 })))
+        .collect();
+    assert!(keeps.iter().all(|&keep| keep == 4), "{keeps:?}");
+}
+
+/// Steps of 4 ms of a guest with `vcpus` vCPUs that want `want` of their time, and get what `withheld` leaves, 0..1.
+fn modes(vcpus: u64, want: f64, steps: u64, withheld: impl Fn(u64) -> f64) -> Vec<bool> {
+    let mut mode = Mode::default();
+    let ns = |part: f64| (part * 4e6) as u64;
+    (1..=steps)
+        .map(|step| {
+            let stolen = want * withheld(step);
+            let now = step * 4 * MS;
+            let stolen_each = host_withheld(ns(stolen), 4 * MS);
+            let (ran, stolen) = (vcpus * ns(want - stolen), vcpus * stolen_each);
+            mode.step(&ModeInput { now, ran, stolen, length: 4 * MS, ..ModeInput::default() })
+        })
+        .collect()
+}
+
+#[test]
+fn a_neighbour_makes_a_guest_contended_within_two_steps_and_its_leaving_calm() {
+    let modes = modes(4, 1.0, 200, |step| if (20..100).contains(&step) { 0.5 } else { 0.0 });
+    assert!(modes[..19].iter().all(|contended| !contended));
+    assert!(modes[21..100].iter().all(|contended| *contended), "{modes:?}");
+    assert!(modes[160..].iter().all(|contended| !contended), "{modes:?}");
+}
+
+#[test]
+fn what_wake_ups_take_on_an_idle_host_is_no_contention() {
+    for vcpus in [1, 4, 64] {
+        for want in [0.001, 0.2, 1.0] {
+            assert!(modes(vcpus, want, 100, |_| 0.05).iter().all(|contended| !contended), "{vcpus}, {want}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_parked_vcpu_is_contention_and_garbage_does_no_harm(
+        inputs in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>(), any::<u32>(), 0u32..3), 1..100),
+    ) {
+        let mut mode = Mode::default();
+        for ((ran, stolen, length, held, parked), now) in inputs.into_iter().zip(1..) {
+            let contended = mode.step(&ModeInput { now: now * MS, ran, stolen, length, held, parked });
+            prop_assert!(contended || parked == 0);
+        }
+    }
+
+    #[test]
+    fn how_long_the_host_lets_wait_counts_each_wait_and_is_bounded(
+        rounds in prop::collection::vec((0u64..1 << 50, 0u64..1 << 24, 0u64..1 << 20), 1..200),
+    ) {
+        let mut mean = 0;
+        for (waited, changes, preemptions) in rounds {
+            mean = host_wait_mean(mean, waited, host_waits(changes, preemptions));
+            prop_assert!(mean <= 100 * MS);
+        }
+    }
+}
+
+/// A vCPU that halts a thousand times for each time that it is preempted, and waits 20 µs at each wake-up.
+#[test]
+fn the_waits_of_wake_ups_are_not_those_of_preemptions() {
+    let mut mean = 0;
+    for _ in 0..100 {
+        let (wakeups, preemptions) = (1000, 1);
+        let waits = host_waits(3 * wakeups + 2 * preemptions, preemptions);
+        assert_eq!(waits, wakeups + preemptions);
+        mean = host_wait_mean(mean, wakeups * 20_000 + 3 * MS, waits);
+    }
+    assert!((20_000..30_000).contains(&mean), "{mean}");
+}
+
+#[test]
+fn a_vcpu_that_another_class_holds_or_the_vmm_blocks_is_no_bargain() {
+    let free = wake_price(&running(0, 20_000), 0);
+    assert!(wake_price(&Candidate { held: 1, ..running(0, 20_000) }, 0) > free + MS);
+    let blocked = Candidate { idle: 0, burst: 20_000, ..halted(true) };
+    assert!(wake_price(&blocked, 0) > free + MS);
+    let near = halted(true);
+    assert!(wake_price(&Candidate { far: 1, ..near }, 0) > wake_price(&near, 0));
 }
 
 /// A guest of four busy vCPUs on a host that gives it `pcpus(t)`: what it runs is what it gets, the rest is steal.

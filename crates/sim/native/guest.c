@@ -3,8 +3,22 @@
 #include "helpers.h"
 
 /* The kernel's account of each CPU; the simulated kernel writes the steal time at its ticks. */
-__u64 sim_cpustat[256][8];
+__u64 sim_cpustat[1024][8];
 #define bpf_per_cpu_ptr(variable, cpu) ((__u32)(cpu) < sim.nr_cpus ? (typeof(variable))sim_cpustat[(__u32)(cpu)] : NULL)
+
+/*
+ * Atomic operations on what CPUs share are counted apart. A vCPU's own memory may be written by others, too, but by
+ * those who have to do with that vCPU.
+ */
+static void sim_atomic(const volatile void *at);
+#undef __sync_fetch_and_add
+#undef __sync_fetch_and_or
+#undef __sync_fetch_and_and
+#undef __sync_val_compare_and_swap
+#define __sync_fetch_and_add(at, value)		  (sim_atomic(at), __sync_fetch_and_add((at), (value)))
+#define __sync_fetch_and_or(at, value)		  (sim_atomic(at), __sync_fetch_and_or((at), (value)))
+#define __sync_fetch_and_and(at, value)		  (sim_atomic(at), __sync_fetch_and_and((at), (value)))
+#define __sync_val_compare_and_swap(at, old, new) (sim_atomic(at), __sync_val_compare_and_swap((at), (old), (new)))
 
 /* Tunables (const volatile) are set before a machine starts. */
 #define const
@@ -12,6 +26,21 @@ __u64 sim_cpustat[256][8];
 #undef const
 
 SIM_OPERATIONS(guest_ops)
+
+static void sim_atomic(const volatile void *at)
+{
+	const char *byte = (const char *)at;
+
+	sim.done.atomics++;
+	if (byte < (const char *)vcpus || byte >= (const char *)vcpus + sizeof(vcpus))
+		sim.done.shared++;
+}
+
+/* The last-level cache of a CPU. */
+void sim_topology(__u32 cpu, __u32 llc)
+{
+	vcpus[cpu].llc = llc;
+}
 
 /* The agent's pages: offered, all host words empty. The first call lays the map out. */
 struct entrain_page *sim_page(__u32 cpu, __u64 seed)

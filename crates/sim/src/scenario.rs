@@ -31,8 +31,11 @@ impl Arm {
     /// Entrain on both sides.
     pub const BOTH: Self = Self { host: Policy::Entrain, guest: Policy::Entrain, paired: true, tunables: &[] };
 
+    /// Entrain in the guests alone, without a word of the host.
+    pub const GUEST: Self = Self { host: Policy::Eevdf, guest: Policy::Entrain, paired: false, tunables: &[] };
+
     /// The names of the arms.
-    pub const NAMES: [&str; 3] = ["stock", "host", "both"];
+    pub const NAMES: [&str; 4] = ["stock", "host", "guest", "both"];
 
     /// The arm of a name.
     pub fn named(name: &str) -> Option<Self> {
@@ -40,6 +43,7 @@ impl Arm {
             "stock" => Some(Self::STOCK),
             "host" => Some(Self::HOST),
             "both" => Some(Self::BOTH),
+            "guest" => Some(Self::GUEST),
             _ => None,
         }
     }
@@ -104,6 +108,21 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "crowd",
         about: "50 guests with 2 vCPUs on 16 pCPUs in two caches, each in a cgroup below one",
         make: crowd,
+    },
+    Scenario {
+        name: "calm-wake",
+        about: "one 4-vCPU guest alone on 4 pCPUs: requests that are handed around",
+        make: calm_wake,
+    },
+    Scenario {
+        name: "calm-lock",
+        about: "one 4-vCPU guest alone on 4 pCPUs: four tasks at one lock",
+        make: calm_lock,
+    },
+    Scenario {
+        name: "calm-pipes",
+        about: "one 4-vCPU guest alone on 4 pCPUs: eight pairs that hand messages to each other, more than vCPUs",
+        make: calm_pipes,
     },
     Scenario {
         name: "bench",
@@ -197,6 +216,29 @@ fn wake(seed: u64, arm: Arm) -> Setup {
     let server = &[Wait(1), Compute(Mean(20 * US)), PostSync(2)];
     let hog = &[Compute(Fixed(10 * MS))];
     overcommit(seed, arm, 2, 2, 4, &[("client", 1, client), ("server", 1, server), ("hog", 1, hog)])
+}
+
+/// One guest that has all the CPU it wants: its scheduler has nothing to gain, and must lose nothing.
+fn calm(seed: u64, arm: Arm, loads: &[(&str, u32, &[Step])]) -> Setup {
+    let mut setup = overcommit(seed, arm, 4, 1, 4, loads);
+    setup.end = 2 * SEC;
+    setup
+}
+
+fn calm_wake(seed: u64, arm: Arm) -> Setup {
+    let client = &[Compute(Mean(10 * US)), Post(1), Wait(2), Done];
+    let server = &[Wait(1), Compute(Mean(10 * US)), PostSync(2)];
+    calm(seed, arm, &[("client", 2, client), ("server", 4, server)])
+}
+
+fn calm_lock(seed: u64, arm: Arm) -> Setup {
+    calm(seed, arm, &[("lock", 4, LOCKERS)])
+}
+
+fn calm_pipes(seed: u64, arm: Arm) -> Setup {
+    let sender = &[Compute(Mean(20 * US)), Post(1), Wait(2), Done];
+    let receiver = &[Wait(1), Compute(Mean(20 * US)), Post(2)];
+    calm(seed, arm, &[("sender", 8, sender), ("receiver", 8, receiver)])
 }
 
 fn clock(seed: u64, arm: Arm) -> Setup {

@@ -1,7 +1,7 @@
 //! Faults that reviews named, found by the simulator.
 //!
-//! Each test asserts that the fault is there, since none is mended yet. Whoever mends one turns its test around, and so
-//! keeps it as the guard against its return.
+//! Each test that `finds` something asserts that the fault is there, since it is not mended yet. Whoever mends one turns
+//! its test around, and so keeps it as the guard against its return.
 
 use entrain_sim::kernel::Kernel;
 use entrain_sim::kernel::TaskId;
@@ -31,15 +31,15 @@ fn both_kinds(policy: Arm, count: u32) -> f64 {
     cpu_time(&world, m, &heavy) / cpu_time(&world, m, &light)
 }
 
-/// Issue 22, fault 2: the sum of all weights is clamped as if it were one task's.
+/// Issue 22, fault 2: the sum of all weights was clamped as if it were one task's.
 #[test]
-fn finds_that_weights_vanish_beyond_a_sum_of_10000() {
+fn weights_count_with_many_tasks() {
     let (few, many, stock) = (both_kinds(Arm::BOTH, 10), both_kinds(Arm::BOTH, 150), both_kinds(Arm::STOCK, 150));
     println!(
         "weights 100 to 33, should be 3.03: {few:.2} with 20 tasks, {many:.2} with 300; EEVDF with 300 {stock:.2}"
     );
     assert!((2.5..3.5).contains(&few), "{few}");
-    assert!(many < 1.5, "nice counts again with many tasks: {many}");
+    assert!((2.5..3.5).contains(&many), "nice counts with many tasks, too: {many}");
 }
 
 /// Issue 26, fault 1: whoever has a small share of the machine waits beyond the watchdog's 10 s.
@@ -110,7 +110,7 @@ fn finds_that_victims_are_sought_at_the_other_cache() {
     assert!(there >= 7, "sleepers stay at a cache: {there}");
 }
 
-/// Issue 22, fault 3: an idle vCPU that was claimed looks idle until it runs, and its own queue is not counted.
+/// Issue 22, fault 3: an idle vCPU that was claimed looked idle until it ran, and its own queue was not counted.
 fn burst(arm: Arm) -> (u64, u64) {
     let mut world = host(1, Shape::flat(8), arm);
     let m = guest(&mut world, 8, arm);
@@ -124,10 +124,10 @@ fn burst(arm: Arm) -> (u64, u64) {
 }
 
 #[test]
-fn finds_that_wake_ups_pile_up_on_one_idle_vcpu() {
+fn wake_ups_go_to_idle_vcpus_of_their_own() {
     let (entrain, stock) = (burst(Arm::BOTH), burst(Arm::STOCK));
     println!("waits beside idle vCPUs, and the longest, ns: {entrain:?}, with EEVDF {stock:?}");
-    assert!(entrain.0 > 2 && entrain.1 > MS && stock.0 == 0, "each wakes on a vCPU of its own: {entrain:?}, {stock:?}");
+    assert!(entrain.0 == 0 && stock.0 == 0, "each wakes on a vCPU of its own: {entrain:?}, {stock:?}");
 }
 
 /// A 2 ms clock on each vCPU beside a lock, in two guests of 4 vCPUs on 2 pCPUs: p99 and worst delay, ms.

@@ -2,10 +2,12 @@
 /*
  * The guest's scheduler: fair by virtual time, aware that its CPUs are a host's threads.
  *
- * Each vCPU has a queue ordered by virtual time; a waking task goes to the vCPU that costs it least
- * (sched/place.bpf.h), and vCPUs take from one another's queues (sched/takeover.bpf.h), so that nothing waits behind a
- * vCPU that the host holds back. vcpud parks the vCPUs for which there is no pCPU (sched/park.bpf.h). What the host
- * publishes is advice: without it, steal time takes its place. Constants stand in sched/tunables.h.
+ * While the host withholds nothing (calm) a waking task goes to an idle vCPU of the kernel's choice, at once and
+ * without an account. Only where tasks have to wait are there queues, ordered by virtual time (sched/clock.bpf.h), and
+ * is anybody charged. While the host withholds time (contended) a waking task goes to the vCPU that costs it least
+ * (sched/place.bpf.h), and vcpud parks the vCPUs for which there is no pCPU (sched/park.bpf.h). In both vCPUs take from
+ * one another's queues (sched/takeover.bpf.h), so that nothing waits behind a vCPU that the host holds back. What the
+ * host publishes is advice: without it, steal time takes its place. Constants stand in sched/tunables.h.
  *
  * Functions that are not static are verified on their own, once: what they return is any number to their callers, which
  * keeps the loops around them short for the verifier.
@@ -48,14 +50,17 @@ void SCX_OP(guest_tick, struct task_struct *p)
 	vcpu__tick(p);
 }
 
-void SCX_OP(guest_runnable, struct task_struct *p, __u64 enq_flags)
-{
-	task__runnable(p);
-}
-
 void SCX_OP(guest_quiescent, struct task_struct *p, __u64 deq_flags)
 {
 	task__quiescent(p);
+}
+
+/* A yield to a certain task, as KVM makes it for nested guests, is not followed. */
+bool SCX_OP(guest_yield, struct task_struct *from, struct task_struct *to)
+{
+	if (!to)
+		task__yield(from);
+	return false;
 }
 
 void SCX_OP(guest_update_idle, __s32 cpu, bool idle)
@@ -94,10 +99,10 @@ struct sched_ext_ops guest_ops = {
 	.enqueue = (void *)guest_enqueue,
 	.dispatch = (void *)guest_dispatch,
 	.tick = (void *)guest_tick,
-	.runnable = (void *)guest_runnable,
 	.running = (void *)guest_running,
 	.stopping = (void *)guest_stopping,
 	.quiescent = (void *)guest_quiescent,
+	.yield = (void *)guest_yield,
 	.update_idle = (void *)guest_update_idle,
 	.init_task = (void *)guest_init_task,
 	.cgroup_init = (void *)guest_cgroup_init,

@@ -4,12 +4,12 @@ use std::mem::MaybeUninit;
 use std::path::PathBuf;
 
 use entrain_channel::page::feature;
-use entrain_system::{Root, monotonic_ns};
+use entrain_system::{Root, Topology, monotonic_ns};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Func;
 
-use super::standby::{self, Look, Standby};
-use super::{Options, Scheduler, shown};
+use super::standby::{self, Look, Pace, Standby};
+use super::{MAX_CPUS, Options, Scheduler, shown};
 use crate::agent::Companion;
 use crate::error::{GuestError, Result};
 use crate::pages::Pages;
@@ -32,31 +32,36 @@ pub struct Schedule {
     scheduler: Option<Scheduler<'static>>,
     /// CPUs that it was loaded for.
     online: Vec<u32>,
-    /// `None`: it never stands by.
-    standby: Option<Standby>,
+    standby: Standby,
+    pace: Pace,
     meter: Meter,
     reloads: u32,
     run_folder: PathBuf,
 }
 
 impl Schedule {
-    /// For this machine; `vcpud` = whether vCPUs are parked for which the host has no CPU, `always` = whether it works also
-    /// while the host has a CPU for every vCPU.
+    /// For this machine; `vcpud` = whether vCPUs are parked for which the host has no CPU, `calm` = seconds without
+    /// anything to gain after which it stands by, `None` = it never does.
     ///
     /// # Errors
-    /// When the kernel has no sched_ext.
-    pub fn new(system: &System, vcpud: bool, always: bool) -> Result<Schedule> {
+    /// When the kernel has no sched_ext, or more CPUs are possible than the scheduler serves.
+    pub fn new(system: &System, vcpud: bool, calm: Option<u32>) -> Result<Schedule> {
         if !system.has_sched_ext() {
             return Err(GuestError::NoSchedExt);
         }
+        let possible = system.possible_cpus()?.iter().max().map_or(1, |max| *max as usize + 1);
+        if possible > MAX_CPUS {
+            return Err(GuestError::TooManyCpus { possible, most: MAX_CPUS });
+        }
         let run_folder = system.run_folder()?;
-        let standby = (!always).then(|| Standby::new(monotonic_ns()));
+        let standby = Standby::new(monotonic_ns(), calm);
         Ok(Schedule {
             system: system.clone(),
             vcpud,
             scheduler: None,
             online: Vec::new(),
             standby,
+            pace: Pace::default(),
             meter: Meter::default(),
             reloads: 0,
             run_folder,
@@ -74,14 +79,28 @@ impl Schedule {
     }
 
     fn load(&mut self, pages: &Pages, online: Vec<u32>) -> Result<()> {
-        let options = Options { nr_vcpus: pages.count() as u32, online: online.clone(), vcpud: self.vcpud };
+        let topology = Topology::read(&Root::live())?;
+        let options = Options { llc_of: topology.groups(|cpu| &cpu.llc), online, vcpud: self.vcpud };
         // The programs of one load stay until the process ends: loads are counted by hotplug events, not by time.
         let object = Box::leak(Box::new(MaybeUninit::uninit()));
         let loaded = Scheduler::load(object, pages.fd(), &options);
         self.scheduler = Some(loaded.map_err(|error| if is_old() { GuestError::OldSchedExt } else { error })?);
-        self.online = online;
-        tracing::info!("scheduling {} vCPUs, {} of them online", options.nr_vcpus, options.online.len());
+        tracing::info!("scheduling {} vCPUs, {} of them online", options.llc_of.len(), options.online.len());
+        self.online = options.online;
         Ok(())
+    }
+
+    /// The scheduler works no more, or could not begin to: the kernel's own does, and this one tries again later.
+    fn stand_by(&mut self, pages: &Pages, why: impl std::fmt::Display) {
+        tracing::warn!("{why}; the kernel's own scheduler works, this one tries again in {} s", standby::RETRY_S);
+        self.standby.refused(monotonic_ns());
+        standby::fall_silent(pages);
+    }
+
+    fn attach_or_stand_by(&mut self, pages: &Pages) {
+        if let Err(error) = self.attach(pages) {
+            self.stand_by(pages, error);
+        }
     }
 }
 
@@ -98,44 +117,46 @@ impl Companion for Schedule {
     }
 
     fn start(&mut self, pages: &Pages) -> Result<()> {
-        self.attach(pages)
+        // A kernel that does not load it never will; one that has another scheduler now may not have it for ever.
+        self.load(pages, self.system.online_cpus()?)?;
+        self.attach_or_stand_by(pages);
+        Ok(())
     }
 
     fn looks(&self) -> u32 {
-        if self.standby.is_some() { LOOKS } else { 1 }
+        LOOKS
     }
 
     fn look(&mut self, pages: &Pages) -> Result<()> {
-        let (Some(standby), Some(scheduler)) = (&mut self.standby, &mut self.scheduler) else { return Ok(()) };
         let spent = self.meter.read(&Root::live())?;
-        let (attached, stats) = (scheduler.is_attached(), scheduler.stats());
-        let wanted = standby.decide(&Look {
+        let attached = self.scheduler.as_ref().is_some_and(Scheduler::is_attached);
+        let counters = self.scheduler.as_ref().map(|scheduler| scheduler.stats().counters).unwrap_or_default();
+        let wanted = self.standby.decide(&Look {
             attached,
             now: monotonic_ns(),
             ran: spent.ran,
             stolen: spent.stolen,
-            paced: standby::is_paced(pages),
-            crowded: attached && stats.counters.keep < stats.counters.runnable.min(self.online.len() as u64),
+            paced: self.pace.look(pages),
+            crowded: attached && counters.keep < counters.runnable.min(self.online.len() as u64),
         });
-        if attached && !wanted && scheduler.exit().is_none() {
-            scheduler.detach();
-            standby::fall_silent(pages);
-            tracing::info!("the host has a CPU for every vCPU: the kernel's own scheduler works, this one stands by");
+        if attached && !wanted {
+            if let Some(scheduler) = self.scheduler.as_mut().filter(|scheduler| scheduler.exit().is_none()) {
+                scheduler.detach();
+                standby::fall_silent(pages);
+                tracing::info!(
+                    "the host has a CPU for every vCPU: the kernel's own scheduler works, this one stands by"
+                );
+            }
         } else if !attached && wanted {
             let wanted_ms = (spent.ran + spent.stolen) / MS;
             tracing::info!("scheduling again; of late the host withheld {} of {wanted_ms} ms", spent.stolen / MS);
-            if let Err(error) = self.attach(pages) {
-                tracing::warn!("{error:#}; standing by");
-                if let Some(standby) = &mut self.standby {
-                    standby.refused(monotonic_ns());
-                }
-            }
+            self.attach_or_stand_by(pages);
         }
         Ok(())
     }
 
     fn beat(&mut self, pages: &Pages) -> Result<bool> {
-        let Some(scheduler) = &self.scheduler else { return Ok(true) };
+        let Some(scheduler) = &self.scheduler else { return Ok(false) };
         shown::write(&self.run_folder, &scheduler.stats());
         let Some(exit) = scheduler.exit() else {
             self.reloads = 0;
@@ -144,10 +165,12 @@ impl Companion for Schedule {
         self.scheduler = None;
         self.reloads += 1;
         if !exit.restart || self.reloads > RELOADS {
-            return Err(GuestError::SchedulerLeft(exit.reason));
+            self.reloads = 0;
+            self.stand_by(pages, format_args!("the kernel took the scheduler down: {}", exit.reason));
+            return Ok(false);
         }
         tracing::info!("the kernel unloaded the scheduler ({}); loading it anew", exit.reason);
-        self.attach(pages)?;
+        self.attach_or_stand_by(pages);
         Ok(false)
     }
 

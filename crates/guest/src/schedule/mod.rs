@@ -17,6 +17,7 @@ use libbpf_rs::{Link, OpenObject};
 
 use crate::error::{GuestError, Result};
 pub use companion::Schedule;
+pub(crate) use standby::CALM_S;
 pub(crate) use stats::Stats;
 
 mod skel {
@@ -30,11 +31,14 @@ const RESTART: i64 = 1 << 48;
 /// `SCX_EXIT_UNREG` of `enum scx_exit_kind`: nothing below it is an end.
 const ENDED: i64 = 64;
 
+/// Possible CPUs that it serves: `GUEST_MAX_CPUS` of `bpf/sched/tunables.h`.
+pub(crate) const MAX_CPUS: usize = 1024;
+
 /// How the scheduler is to work.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Possible CPUs of this guest, 1..=[`entrain_channel::page::MAX_VCPUS`].
-    pub nr_vcpus: u32,
+    /// Last-level cache of each possible CPU, numbered from 0; 1..=[`MAX_CPUS`] of them.
+    pub llc_of: Vec<u32>,
     /// Those that are online; a scheduler that sees others come must be loaded anew.
     pub online: Vec<u32>,
     /// Whether it parks vCPUs for which the host has no CPU.
@@ -55,6 +59,8 @@ pub struct Scheduler<'object> {
     skel: skel::SchedSkel<'object>,
     // Dropped before the skeleton: the programs stop before their maps go.
     link: Option<Link>,
+    /// CPUs that may ever be there.
+    possible: usize,
 }
 
 impl<'object> Scheduler<'object> {
@@ -71,20 +77,23 @@ impl<'object> Scheduler<'object> {
             .open(object)
             .map_err(GuestError::bpf("the scheduler's programs could not be read"))?;
         let rodata = open.maps.rodata_data.as_deref_mut().expect("the object has constants");
-        rodata.nr_vcpus = options.nr_vcpus;
+        let possible = options.llc_of.len().clamp(1, MAX_CPUS) as u32;
+        rodata.nr_vcpus = possible;
+        rodata.nr_words = possible.div_ceil(64);
+        rodata.nr_llcs = options.llc_of.iter().max().map_or(1, |last| last + 1);
         rodata.nr_online = options.online.len() as u32;
         rodata.use_vcpud = options.vcpud;
         let bss = open.maps.bss_data.as_deref_mut().expect("the object has variables");
-        for (number, vcpu) in (0..options.nr_vcpus).zip(&mut bss.vcpus) {
+        for ((number, llc), vcpu) in (0..).zip(&options.llc_of).zip(&mut bss.vcpus) {
             vcpu.offline = u64::from(!options.online.contains(&number));
-            vcpu.parked = vcpu.offline;
+            vcpu.llc = u64::from(*llc);
         }
         open.maps
             .entrain_pages
             .reuse_fd(pages)
             .map_err(GuestError::bpf("the agent's pages do not suit the scheduler"))?;
         let skel = open.load().map_err(GuestError::bpf("the kernel refused the scheduler's programs"))?;
-        Ok(Scheduler { skel, link: None })
+        Ok(Scheduler { skel, link: None, possible: possible as usize })
     }
 
     /// Puts all ordinary tasks on it.
@@ -123,9 +132,10 @@ impl<'object> Scheduler<'object> {
     /// Counters since it was loaded, and what it sees now.
     pub(crate) fn stats(&self) -> Stats {
         let bss = self.skel.maps.bss_data.as_deref().expect("the object has variables");
+        let vcpus = bss.vcpus.iter().take(self.possible);
         Stats {
             attached: self.is_attached(),
-            counters: copy_of(&bss.stats),
+            counters: vcpus.fold(copy_of(&bss.stats), |sum, vcpu| stats::add(sum, copy_of(&vcpu.stats))),
             entitlement: u64::try_from(copy_of(&bss.entitlement)).ok(),
             host_alive: copy_of(&bss.host_features) != 0,
         }

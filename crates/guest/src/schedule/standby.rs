@@ -1,6 +1,7 @@
 //! Whether the scheduler is worth having now. While the host has a pCPU for every vCPU, nothing that it knows helps a
-//! guest, and BPF at every wake-up costs something: then the kernel's own scheduler works and this one stands by,
-//! loaded and detached. It comes when the host begins to withhold time.
+//! guest; calm, it costs little, and after a long calm not even that is spent: then the kernel's own scheduler works and
+//! this one stands by, loaded and detached. It comes when the host begins to withhold time. It stands by as well when
+//! the kernel has taken it down or does not take it, and tries again.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -14,11 +15,15 @@ const STOLEN_MIN_NS: u64 = 20_000_000;
 const STOLEN_PART: u64 = 8;
 /// So many looks in a row must find that: a hiccup of the host is over before a scheduler could help.
 const LOOKS_IN_A_ROW: u32 = 5;
-/// Calm after which it stands by: long beside what attaching takes on a busy host (up to a second), and beside the pauses
-/// of most neighbours.
-const CALM_NS: u64 = 30_000_000_000;
-/// The same for a guest that had to attach again soon, doubled each time up to here.
-const CALM_MAX_NS: u64 = 480_000_000_000;
+/// Calm after which it stands by, s, unless somebody says otherwise. Calm costs little: this is an insurance, and long
+/// beside what attaching takes on a busy host (up to a second), and beside the pauses of most neighbours.
+pub(crate) const CALM_S: u32 = 600;
+/// The same for a guest that had to attach again soon, doubled each time up to so many times.
+const CALM_MOST: u64 = 16;
+/// Pause after the kernel took it down or refused it, s.
+pub(super) const RETRY_S: u64 = 30;
+/// A level of speed that has moved by so much, of 1024, is one that somebody moves.
+const PACE_MIN: u64 = 128;
 /// Soon: within so many times the calm before.
 const SOON: u64 = 8;
 
@@ -33,7 +38,7 @@ pub(super) struct Look {
     pub(super) ran: u64,
     /// Withheld by the host since then, ns.
     pub(super) stolen: u64,
-    /// The host's pCPUs differ or change their speed: load that is counted by speed is worth having.
+    /// The host goes by what this guest's tasks need ([`Pace`]).
     pub(super) paced: bool,
     /// While attached: more tasks want a vCPU than are kept in use. (A guest that has parked some finds no steal time.)
     pub(super) crowded: bool,
@@ -48,26 +53,43 @@ pub(super) struct Standby {
     /// When it began to stand by.
     left_at: u64,
     calm: u64,
+    /// What it begins with, and comes back to; `None`: it stands by only where it was refused.
+    calm_ns: Option<u64>,
     /// Looks in a row that found time withheld.
     in_a_row: u32,
+    /// The same of looks that found it crowded: one may be the moment in which it grows.
+    crowded_in_a_row: u32,
     /// The kernel has refused the scheduler: not again before.
     not_before: u64,
 }
 
 impl Standby {
-    pub(super) fn new(now: u64) -> Standby {
-        Standby { busy_at: now, left_at: 0, calm: CALM_NS, in_a_row: 0, not_before: 0 }
+    /// `calm`: after how long a calm it stands by, s; `None`: only where it was refused.
+    pub(super) fn new(now: u64, calm: Option<u32>) -> Standby {
+        let calm_ns = calm.map(|seconds| u64::from(seconds) * 1_000_000_000);
+        Standby {
+            busy_at: now,
+            left_at: 0,
+            calm: calm_ns.unwrap_or(0),
+            calm_ns,
+            in_a_row: 0,
+            crowded_in_a_row: 0,
+            not_before: 0,
+        }
     }
 
     /// Whether the scheduler is to be attached from now on.
     pub(super) fn decide(&mut self, look: &Look) -> bool {
         let withheld = look.stolen >= STOLEN_MIN_NS && look.stolen * STOLEN_PART >= look.ran + look.stolen;
         self.in_a_row = if withheld { self.in_a_row + 1 } else { 0 };
-        let contended = self.in_a_row >= LOOKS_IN_A_ROW || look.paced || look.crowded;
+        self.crowded_in_a_row = if look.crowded { self.crowded_in_a_row + 1 } else { 0 };
+        let in_a_row = self.in_a_row.max(self.crowded_in_a_row);
+        let contended = in_a_row >= LOOKS_IN_A_ROW || look.paced || self.calm_ns.is_none();
         if contended && look.now >= self.not_before {
             if !look.attached {
                 let soon = look.now.saturating_sub(self.left_at) < self.calm * SOON;
-                self.calm = if soon { (self.calm * 2).min(CALM_MAX_NS) } else { CALM_NS };
+                let first = self.calm_ns.unwrap_or(0);
+                self.calm = if soon { (self.calm * 2).min(first * CALM_MOST) } else { first };
             }
             self.busy_at = look.now;
             return true;
@@ -79,22 +101,64 @@ impl Standby {
         stays
     }
 
-    /// The kernel did not take the scheduler: somebody has loaded another one, say. It stands by for a while.
+    /// The kernel took the scheduler down, or did not take it: somebody has loaded another one, say. It stands by for a
+    /// while.
     pub(super) fn refused(&mut self, now: u64) {
         self.left_at = now;
-        self.not_before = now + CALM_NS;
+        self.not_before = now + RETRY_S * 1_000_000_000;
     }
 }
 
-/// Whether a host that publishes levels of speed says of any vCPU that its pCPU is not the fastest at its fastest.
-pub(super) fn is_paced(pages: &Pages) -> bool {
-    pages.iter().any(|page| {
-        let Some(seed) = paired_seed(page) else { return false };
-        let slow = &page.host_slow;
-        let below = |word| (1..CAPACITY_SCALE).contains(&seed.unpack(word));
-        seed.unpack(slow.features.load(Relaxed)) & feature::CAPACITY != 0
-            && (below(slow.capacity.load(Relaxed)) || below(slow.perf.load(Relaxed)))
-    })
+/// What the host says of the speed of its pCPUs. A host whose scheduler goes by what tasks need is worth telling where
+/// pCPUs differ in size, or where somebody moves their levels. A level that stands below the highest one says nothing:
+/// that of every pCPU does that is not at its turbo.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    /// Lowest and highest level so far, of each vCPU.
+    levels: Vec<(u64, u64)>,
+}
+
+impl Pace {
+    /// Looks at all pages; whether load that is counted by speed is worth having.
+    pub(super) fn look(&mut self, pages: &Pages) -> bool {
+        let words = |page: &entrain_channel::page::Page| {
+            let seed = paired_seed(page)?;
+            let slow = &page.host_slow;
+            let features = seed.unpack(slow.features.load(Relaxed));
+            let both = feature::CAPACITY | feature::HOST_SCHED;
+            (features & both == both)
+                .then(|| (seed.unpack(slow.capacity.load(Relaxed)), seed.unpack(slow.perf.load(Relaxed))))
+        };
+        self.judge(pages.iter().map(words))
+    }
+
+    /// Capacity and level of each vCPU's pCPU, where its host goes by what tasks need; 0 = not known.
+    fn judge(&mut self, words: impl Iterator<Item = Option<(u64, u64)>>) -> bool {
+        let known = |word: u64| (1..=CAPACITY_SCALE).contains(&word);
+        let (mut sizes, mut moved) = ((u64::MAX, 0), false);
+        for (vcpu, words) in words.enumerate() {
+            if self.levels.len() <= vcpu {
+                self.levels.push((u64::MAX, 0));
+            }
+            let Some((capacity, level)) = words else {
+                self.levels[vcpu] = (u64::MAX, 0);
+                continue;
+            };
+            if known(capacity) {
+                sizes = (sizes.0.min(capacity), sizes.1.max(capacity));
+            }
+            if known(level) {
+                let (low, high) = &mut self.levels[vcpu];
+                (*low, *high) = ((*low).min(level), (*high).max(level));
+                moved |= *high - *low >= PACE_MIN;
+            }
+        }
+        // What has stood still since then does not count for ever.
+        if moved {
+            self.levels.clear();
+        }
+        moved || sizes.0 < sizes.1
+    }
 }
 
 /// Takes back what the scheduler told the host: nobody keeps it current now.
@@ -126,29 +190,44 @@ mod tests {
     }
 
     #[test]
-    fn it_stands_by_while_the_host_has_room_and_comes_soon() {
+    fn it_stands_by_after_a_long_calm_and_comes_soon() {
         let mut now = MS;
-        let mut standby = Standby::new(now);
+        let mut standby = Standby::new(now, Some(CALM_S));
         let mut attached = true;
-        assert_eq!(run(&mut standby, &mut attached, &mut now, 400, 10 * MS), 299, "half a minute of calm");
+        assert_eq!(run(&mut standby, &mut attached, &mut now, 7_000, 10 * MS), 5_999, "ten minutes of calm");
         assert_eq!(run(&mut standby, &mut attached, &mut now, 4, 300 * MS), 0, "a hiccup");
         assert_eq!(run(&mut standby, &mut attached, &mut now, 10, 0), 0);
         assert_eq!(run(&mut standby, &mut attached, &mut now, 7, 100 * MS), 3);
-        standby.refused(now);
-        attached = false;
-        assert_eq!(run(&mut standby, &mut attached, &mut now, 310, 100 * MS), 11, "tried again half a minute later");
+    }
+
+    #[test]
+    fn one_that_the_kernel_took_down_tries_again() {
+        for calm in [Some(CALM_S), None] {
+            let mut now = MS;
+            let mut standby = Standby::new(now, calm);
+            standby.refused(now);
+            let mut attached = false;
+            assert_eq!(run(&mut standby, &mut attached, &mut now, 310, 100 * MS), 11, "half a minute later");
+        }
+    }
+
+    #[test]
+    fn one_that_never_stands_by_is_attached_whatever_it_sees() {
+        let mut now = MS;
+        let mut attached = true;
+        assert_eq!(run(&mut Standby::new(now, None), &mut attached, &mut now, 100_000, 0), 100_000);
     }
 
     #[test]
     fn whoever_comes_and_goes_stays_longer_each_time() {
         let mut now = MS;
-        let mut standby = Standby::new(now);
+        let mut standby = Standby::new(now, Some(CALM_S));
         let mut attached = true;
         let mut changes = 0;
         let mut before = 1;
-        // A burst of contention every 40 s for three hours.
-        for _ in 0..270 {
-            for (looks, stolen) in [(5, 200 * MS), (395, 0)] {
+        // A burst of contention every 700 s for two days.
+        for _ in 0..247 {
+            for (looks, stolen) in [(5, 200 * MS), (6_995, 0)] {
                 for _ in 0..looks {
                     let works = run(&mut standby, &mut attached, &mut now, 1, stolen);
                     changes += u64::from(works != before);
@@ -160,11 +239,36 @@ mod tests {
     }
 
     #[test]
-    fn parked_vcpus_and_slow_pcpus_keep_it() {
-        let mut standby = Standby::new(0);
-        assert!(standby.decide(&Look { attached: true, now: 60_000 * MS, crowded: true, ..Look::default() }));
-        assert!(standby.decide(&Look { attached: true, now: 89_900 * MS, ..Look::default() }));
-        assert!(!standby.decide(&Look { attached: true, now: 90_000 * MS, ..Look::default() }));
-        assert!(standby.decide(&Look { now: 90_100 * MS, paced: true, ..Look::default() }));
+    fn parked_vcpus_keep_it_and_one_look_at_them_does_not() {
+        let mut standby = Standby::new(0, Some(CALM_S));
+        let crowded = |now| Look { attached: true, now, crowded: true, ..Look::default() };
+        let ten_minutes = u64::from(CALM_S) * 1_000 * MS;
+        let calm = ten_minutes - 500 * MS;
+        for look in 0..5 {
+            assert!(standby.decide(&crowded(calm + look * 100 * MS)));
+        }
+        assert!(standby.decide(&Look { attached: true, now: ten_minutes + 1_000 * MS, ..Look::default() }));
+        // A guest that shrank while it booted: a look now and then finds more tasks than vCPUs.
+        let mut standby = Standby::new(0, Some(CALM_S));
+        let attached = (1..=700).map(|second| standby.decide(&crowded(second * 1_000 * MS)));
+        assert_eq!(attached.filter(|attached| *attached).count(), 700, "crowded all the time");
+        let mut standby = Standby::new(0, Some(CALM_S));
+        let now_and_then = (1..=700).map(|second| {
+            let crowded = second % 20 == 0;
+            standby.decide(&Look { attached: true, now: second * 1_000 * MS, crowded, ..Look::default() })
+        });
+        assert_eq!(now_and_then.filter(|attached| *attached).count(), 599);
+    }
+
+    #[test]
+    fn a_level_that_stands_still_is_no_reason_to_stay_and_one_that_moves_is() {
+        let mut pace = Pace::default();
+        let mut look = |words: &[Option<(u64, u64)>]| pace.judge(words.iter().copied());
+        let below_turbo = [Some((1024, 700)), Some((1024, 730)), None];
+        assert!((0..100).all(|_| !look(&below_turbo)), "every real host below turbo");
+        assert!(look(&[Some((1024, 1000)), Some((1024, 730)), None]), "somebody moves it");
+        assert!(!look(&[Some((1024, 1000)), Some((1024, 730)), None]), "and then no more");
+        assert!(look(&[Some((1024, 1000)), Some((512, 1000))]), "pCPUs of two sizes");
+        assert!(!look(&[Some((0, 0)), Some((0, 9999))]), "nothing that is known");
     }
 }

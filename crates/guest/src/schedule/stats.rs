@@ -34,6 +34,25 @@ impl Stats {
     }
 }
 
+/// Each vCPU counts what happens on it; the controller's figures are in one place alone.
+pub(super) fn add(a: sched_stats, b: sched_stats) -> sched_stats {
+    sched_stats {
+        wake_previous: a.wake_previous + b.wake_previous,
+        wake_idle: a.wake_idle + b.wake_idle,
+        wake_instant: a.wake_instant + b.wake_instant,
+        wake_queued: a.wake_queued + b.wake_queued,
+        preempts: a.preempts + b.preempts,
+        takeovers: a.takeovers + b.takeovers,
+        rescues: a.rescues + b.rescues,
+        parks: a.parks + b.parks,
+        unparks: a.unparks + b.unparks,
+        migrations: a.migrations + b.migrations,
+        keep: a.keep + b.keep,
+        stolen: a.stolen + b.stolen,
+        runnable: a.runnable + b.runnable,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::mem::MaybeUninit;

@@ -4,6 +4,7 @@
 #include "guest_wake.h"
 #include "guest_preempt.h"
 #include "guest_load.h"
+#include "guest_mode.h"
 #include "guest_vcpud.h"
 
 void guest_n_vcpu_view(uint64_t features, uint64_t state, uint64_t instant, struct guest_vcpu_view *view)
@@ -114,4 +115,29 @@ uint32_t guest_n_vcpud_step(struct guest_vcpud *vcpud, const struct guest_vcpud_
 int guest_n_vcpud_kept(int pinned, uint32_t pinned_all, uint32_t free_before, uint32_t keep)
 {
 	return guest_vcpud_kept(pinned, pinned_all, free_before, keep);
+}
+
+int guest_n_mode_step(struct guest_mode *mode, const struct guest_mode_input *input)
+{
+	return guest_mode_step(mode, input);
+}
+
+uint64_t guest_n_withheld(uint64_t stolen, uint64_t length)
+{
+	return guest_withheld(stolen, length);
+}
+
+uint64_t guest_n_host_waits(uint64_t changes, uint64_t preemptions)
+{
+	return guest_host_waits(changes, preemptions);
+}
+
+uint64_t guest_n_host_wait_mean(uint64_t mean, uint64_t waited, uint64_t waits)
+{
+	return guest_host_wait_mean(mean, waited, waits);
+}
+
+uint64_t guest_n_yield_charge(uint64_t rest, uint64_t share)
+{
+	return guest_yield_charge(rest, share);
 }

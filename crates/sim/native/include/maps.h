@@ -45,6 +45,8 @@ static inline __attribute__((always_inline)) void *sim_array_lookup(void **slot,
 	__u32 index = *(const __u32 *)key;
 
 	sim.done.lookups++;
+	/* array_map_gen_lookup() of arraymap.c. */
+	sim.done.inlined++;
 	if (__builtin_expect(!map, 0))
 		map = sim_map_make(slot, entries, (size_t)entries * size * (percpu ? sim.nr_cpus : 1));
 	if (index >= map->entries)

@@ -12,7 +12,7 @@
 #include <linux/types.h>
 
 /* Raised by each change of the structures below. */
-#define SIM_ABI 3
+#define SIM_ABI 4
 
 struct task_struct;
 struct cgroup;
@@ -52,6 +52,8 @@ struct sim_done {
 	__u64 helpers; /* calls of helpers and kernel functions */
 	__u64 lookups; /* in maps and storages */
 	__u64 atomics;
+	__u64 inlined; /* of `lookups`: those that the verifier replaces by instructions */
+	__u64 shared;  /* of `atomics`: on what is not one CPU's or task's own; only of the guest's scheduler */
 };
 
 /* The machine's moment, as the kernel sets it before it calls the object. */

@@ -43,6 +43,10 @@ pub struct Count {
     pub lookups: u64,
     /// Atomic operations on shared memory.
     pub atomics: u64,
+    /// Of the look-ups, those that are none on a real kernel: the verifier puts instructions in their place.
+    pub inlined: u64,
+    /// Of the atomics, those on what is not one CPU's or task's own; counted of the guest's scheduler.
+    pub shared: u64,
 }
 
 impl Count {
@@ -56,6 +60,8 @@ impl Count {
         self.helpers += other.helpers;
         self.lookups += other.lookups;
         self.atomics += other.atomics;
+        self.inlined += other.inlined;
+        self.shared += other.shared;
     }
 
     fn since(self, before: Self) -> Self {
@@ -65,6 +71,8 @@ impl Count {
             helpers: self.helpers - before.helpers,
             lookups: self.lookups - before.lookups,
             atomics: self.atomics - before.atomics,
+            inlined: self.inlined - before.inlined,
+            shared: self.shared - before.shared,
         }
     }
 }

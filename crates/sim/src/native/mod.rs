@@ -17,7 +17,7 @@ pub(crate) type TaskPtr = *mut c_void;
 pub(crate) type CgroupPtr = *mut c_void;
 
 /// `SIM_ABI` of sim.h.
-const ABI: u32 = 3;
+const ABI: u32 = 4;
 
 /// `struct sim_calls`: the machine comes first in each.
 #[repr(C)]
@@ -55,6 +55,8 @@ pub(crate) struct Done {
     pub helpers: u64,
     pub lookups: u64,
     pub atomics: u64,
+    pub inlined: u64,
+    pub shared: u64,
 }
 
 /// `struct sim_context`.

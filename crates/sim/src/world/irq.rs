@@ -1,5 +1,6 @@
 //! Interrupts: their way to a CPU, and what their handlers do.
 
+use super::lane::Segment;
 use super::machine::Mode;
 use super::{Event, HOST, MachineId, World};
 use crate::costs;
@@ -140,7 +141,8 @@ impl World {
 
     /// Second half: the task reaches the run queue, unless that is locked by a CPU that switches.
     pub(super) fn activate(&mut self, m: MachineId, task: TaskId, cpu: u32, selected: bool, waker: u32) {
-        if self.machines[m.0 as usize].kernel.cpu(cpu).locked {
+        let unlocked = self.dispatch_unlocks && self.lane(m, cpu).segment == Segment::Switch(None);
+        if self.machines[m.0 as usize].kernel.cpu(cpu).locked && !unlocked {
             self.machines[m.0 as usize].locked_out[cpu as usize].push((task, selected, waker));
             return;
         }
@@ -148,6 +150,9 @@ impl World {
         let moved = self.pause(m, waker);
         self.enter(m, waker);
         self.machines[m.0 as usize].kernel.wake_activate(task, cpu, selected);
+        if unlocked {
+            self.machines[m.0 as usize].kernel.look_again(cpu);
+        }
         self.note(3, u64::from(m.0) << 32 | u64::from(cpu), task.0.into());
         if self.recording() {
             let (clock, by) = (self.clock(m, task), self.curr(m, waker));

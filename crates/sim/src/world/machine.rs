@@ -154,6 +154,12 @@ impl World {
             }
             Side::Guest => {
                 object.set("nr_vcpus", cpus);
+                object.set("nr_words", cpus.div_ceil(64));
+                object.set("nr_llcs", topo.nr_llcs());
+                // SAFETY: the function has this type in native/guest.c.
+                let place: unsafe extern "C" fn(u32, u32) = unsafe { object.function("sim_topology") };
+                // SAFETY: the numbers are those of possible CPUs.
+                (0..cpus).for_each(|cpu| unsafe { place(cpu, topo.llc_of(cpu)) });
                 object.set("nr_online", cpus);
             }
         }

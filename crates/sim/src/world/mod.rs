@@ -96,6 +96,9 @@ pub struct World {
     rng: Rng,
     /// What must hold.
     pub checks: Checks,
+    /// Whether a dispatch that finds nothing has dropped the run queue's lock on the way, as the kernel does for each
+    /// task that it moves from another CPU: wake-ups get in before the CPU idles.
+    pub dispatch_unlocks: bool,
     /// A digest of all that has happened.
     pub trace: u64,
     /// Events so far.
@@ -115,6 +118,7 @@ impl World {
             vms: Vec::new(),
             rng: Rng::new(seed),
             checks: Checks::default(),
+            dispatch_unlocks: false,
             trace: 0xcbf2_9ce4_8422_2325,
             events: 0,
             recorder: None,

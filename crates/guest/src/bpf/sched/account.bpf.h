@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Settling accounts: what a task and a vCPU did since the last time, in time that the host really gave. A task pays for
- * the work that it did, not for the time that its vCPU stood still.
+ * Settling accounts: what a task and a vCPU did since the last time. While the guest is contended that is time that the
+ * host really gave: a task pays for the work that it did, not for the time that its vCPU stood still.
  */
 #ifndef ENTRAIN_GUEST_SCHED_ACCOUNT_H
 #define ENTRAIN_GUEST_SCHED_ACCOUNT_H
 
-#include "publish.bpf.h"
+#include "queue.bpf.h"
 
 /* Brings a load up to date, if that was long enough ago, with what was worked since then on this vCPU. */
 static __always_inline void load__update(struct load *load, __s32 cpu, __u64 now)
@@ -21,89 +21,119 @@ static __always_inline void load__update(struct load *load, __s32 cpu, __u64 now
 	load->at = now;
 }
 
-/* What the task is taken to need, 0..1024, when it has worked `ran` ns since it woke up. */
-static __always_inline __u32 task__claim(struct task_ctx *t, __u64 ran)
+/* Whether tasks are charged one by one now: somebody waits, or the host withholds time. */
+static __always_inline bool accounts__matter(void)
 {
-	return guest_task_claim(t->load.mean, entrain_max(t->est, t->boost), ran);
+	return mode.contended || mode.paced || mask__any(&mask_waiting);
 }
 
-/* The task no longer waits for a vCPU. */
-static __always_inline void task__wait_end(struct task_ctx *t)
+/* The steal clock from here on; only where it is looked at. */
+static __always_inline void account__mark_steal(__s32 cpu, struct vcpu_ctx *v)
 {
-	if (cpu_or_none__is_none(t->waits_on))
-		return;
-	__sync_fetch_and_add(&vcpu__of(cpu_or_none__cpu(t->waits_on))->waiting, -(__s64)t->wait_claim);
-	t->waits_on = 0;
+	v->steal_at = v->steal_clock = 0;
+	if (mode.contended)
+		v->steal_at = steal_clock__read(cpu, &v->steal_clock);
 }
 
-/* The task waits for a vCPU: what it needs is part of what that vCPU needs, and the host is told. */
-static __always_inline void task__wait_begin(struct task_ctx *t, __s32 cpu, __u64 now)
-{
-	task__wait_end(t);
-	t->wait_claim = task__claim(t, 0);
-	t->waits_on = cpu_or_none__of(cpu);
-	__sync_fetch_and_add(&vcpu__of(cpu)->waiting, t->wait_claim);
-	page__publish_util(cpu, now);
-}
-
-/* The task's account with its vCPU starts here. */
-static __always_inline void account__start(__s32 cpu, struct task_ctx *t, __u64 now)
+/* A task begins to run; `t` is NULL where nobody waits: it is the queue's clock. */
+static __always_inline void account__start(__s32 cpu, struct task_struct *p, struct task_ctx *t, __u64 now)
 {
 	struct vcpu_ctx *v = vcpu__of(cpu);
 
-	/* The time that it slept; what it did before that was counted when it stopped. */
-	load__update(&t->load, cpu, now);
-	load__update(&v->load, cpu, now);
+	v->stay_at = v->run_at = now;
+	v->counted = t != NULL;
+	if (!t) {
+		v->clock = entrain_alone_vtime(v->clock, mode.furthest, GUEST_CREDIT_NS);
+		v->run_vtime = v->clock;
+		v->run_share = entrain_weight_clamp(p->scx.weight) << ENTRAIN_SHARE_SHIFT;
+		v->claim = 0;
+		return;
+	}
 	task__wait_end(t);
-	v->claim = task__claim(t, t->ran);
-	v->run_at = now;
-	v->run_vtime = t->vtime;
+	/* Until it has waited or stayed, it is taken to be alone in its group. */
+	if (!t->share)
+		t->share = entrain_weight_clamp(p->scx.weight) << ENTRAIN_SHARE_SHIFT;
+	v->run_vtime = task__join(t, cpu, now);
 	v->run_share = t->share;
-	v->steal_at = steal_clock__read(cpu, &v->steal_clock);
-	page__publish_util(cpu, now);
+	account__mark_steal(cpu, v);
+	if (mode.paced) {
+		/* The time that it slept; what it did before that was counted when it stopped. */
+		load__update(&t->load, cpu, now);
+		load__update(&v->load, cpu, now);
+		v->claim = task__claim(t, t->ran);
+		page__publish_util(cpu, now);
+	}
 }
 
-/*
- * Settles the account of the task that runs on `cpu`. The guest's virtual time moves on with the work done, divided by
- * all that are entitled to work, so that it is what a fair task of weight 100 has had.
- */
-static __noinline void account__settle(__s32 cpu, struct task_struct *p, struct task_ctx *t, __u64 now)
+/* What the vCPU has worked since its account was last settled, ns. */
+static __always_inline __u64 vcpu__worked(__s32 cpu, struct vcpu_ctx *v, __u64 now)
 {
-	struct vcpu_ctx *v = vcpu__of(cpu);
-	__u64 which, steal = steal_clock__read(cpu, &which), elapsed, stolen = 0, worked, total;
+	__u64 elapsed = entrain_sub(now, v->run_at), which, steal;
 
-	if (!v->run_at)
-		return;
-	elapsed = entrain_sub(now, v->run_at);
+	if (!v->steal_at && !v->steal_clock)
+		return elapsed;
+	steal = steal_clock__read(cpu, &which);
 	if (which == v->steal_clock)
-		stolen = entrain_min(entrain_sub(steal, v->steal_at), elapsed);
-	worked = guest_real_time(elapsed, stolen);
+		elapsed = guest_real_time(elapsed, entrain_sub(steal, v->steal_at));
+	v->steal_at = steal;
+	v->steal_clock = which;
+	return elapsed;
+}
 
-	t->vtime += entrain_charge_share(worked, t->share);
-	t->ran += worked;
-	t->load.ran += worked;
-	total = total_share > (__s64)t->share ? total_share : t->share;
-	__sync_fetch_and_add(&vtime_now, entrain_charge_share(worked, total));
-
+/* The work of the task that runs there, as far as the vCPU alone is concerned. */
+static __always_inline void vcpu__add_work(struct vcpu_ctx *v, struct task_struct *p, __u64 worked)
+{
 	v->ran += worked;
-	v->stolen += stolen;
 	v->load.ran += worked;
 	if (task__is_pinned(p) && !(p->flags & PF_KTHREAD))
 		v->pinned_ran += worked;
-	load__update(&v->load, cpu, now);
-	load__update(&t->load, cpu, now);
-	v->claim = task__claim(t, t->ran);
-	page__publish_util(cpu, now);
-	v->run_at = now;
-	v->run_vtime = t->vtime;
-	v->steal_at = steal;
-	v->steal_clock = which;
 }
 
-/* Where the running task of another vCPU stands by now; in wall time, since that vCPU alone settles its steal. */
-static __always_inline __u64 vcpu__running_vtime(struct vcpu_ctx *v, __u64 now)
+/* Settles the account of a task that ran where nobody waited: the queue's clock goes with it. */
+static __always_inline void account__settle_alone(struct vcpu_ctx *v, struct task_struct *p, __u64 now)
 {
-	return v->run_vtime + entrain_charge_share(entrain_sub(now, v->run_at), v->run_share);
+	__u64 worked = entrain_sub(now, v->run_at);
+
+	v->run_vtime += entrain_charge_share(worked, v->run_share);
+	v->clock = vtime__later(v->clock, v->run_vtime);
+	v->run_at = now;
+	vcpu__add_work(v, p, worked);
+}
+
+/* Settles the account of the task that runs on `cpu`. */
+static __noinline void account__settle(__s32 cpu, struct task_struct *p, struct task_ctx *t, __u64 now)
+{
+	struct vcpu_ctx *v = vcpu__of(cpu);
+	__u64 worked;
+
+	if (!v->run_at)
+		return;
+	worked = vcpu__worked(cpu, v, now);
+	if (!v->counted) {
+		/* Somebody has come since it began: its clock is the queue's, as it was then. */
+		v->counted = 1;
+		t->vtime = v->run_vtime;
+		t->home = cpu_or_none__of(cpu);
+		task__count_in(p, t, now);
+		v->run_share = t->share;
+		account__mark_steal(cpu, v);
+	}
+	t->vtime += entrain_charge_share(worked, t->share);
+	t->ran += worked;
+	t->load.ran += worked;
+	vcpu__add_work(v, p, worked);
+	if (READ_ONCE(v->waiting) <= 0) {
+		t->vtime = entrain_alone_vtime(t->vtime, mode.furthest, GUEST_CREDIT_NS);
+		v->clock = vtime__later(v->clock, t->vtime);
+	}
+	if (mode.paced) {
+		load__update(&v->load, cpu, now);
+		load__update(&t->load, cpu, now);
+		v->claim = task__claim(t, t->ran);
+		page__publish_util(cpu, now);
+	}
+	v->run_at = now;
+	v->run_vtime = t->vtime;
 }
 
 #endif /* ENTRAIN_GUEST_SCHED_ACCOUNT_H */

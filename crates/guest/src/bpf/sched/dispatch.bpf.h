@@ -22,7 +22,7 @@ static __always_inline void vcpu__dispatch_parked(__s32 cpu, struct task_struct 
 		stranded = vcpu__kept_for(head, cpu) < 0;
 		/* It came before this vCPU was parked. Were all in use idle, nobody would look for it. */
 		if (!stranded)
-			helper__wake(head, cpu, true);
+			helper__wake(head, true);
 	}
 	bpf_rcu_read_unlock();
 	if (stranded && scx_bpf_dsq_move_to_local(QUEUE_OPEN(cpu)))
@@ -31,44 +31,47 @@ static __always_inline void vcpu__dispatch_parked(__s32 cpu, struct task_struct 
 		scx_bpf_task_set_slice(prev, GUEST_SLICE_NS);
 }
 
-/* A vCPU whose queue of the kernel is empty: what it runs next. */
-static __always_inline void vcpu__dispatch(__s32 cpu, struct task_struct *prev)
+/* Of the task that ran and those that wait here, the one that has had the least. */
+struct best {
+	__u64 vtime;
+	bool has;
+};
+
+static __always_inline void best__take(struct best *b, __u64 vtime)
 {
-	bool queued = prev && (prev->scx.flags & SCX_TASK_QUEUED), has = false;
-	__u64 now = scx_bpf_now(), open, pinned, vtime = NO_HEAD, own = 0;
-	struct task_ctx *t = queued ? task__of(prev) : NULL;
-
-	if (t)
-		account__settle(cpu, prev, t, now);
-	vcpud__step(now);
-	if (vcpu__of(cpu)->parked) {
-		vcpu__dispatch_parked(cpu, prev, queued);
+	if (vtime == NO_HEAD || (b->has && !entrain_before(vtime, b->vtime)))
 		return;
-	}
+	b->vtime = vtime;
+	b->has = true;
+}
 
-	/* Of the task that ran and those that wait here, the one that has had the least. */
-	open = queue__head_vtime(QUEUE_OPEN(cpu));
-	pinned = queue__head_vtime(QUEUE_PINNED(cpu));
+/* A vCPU whose queue of the kernel is empty, while somebody waits for a vCPU. */
+static __always_inline void vcpu__dispatch_waiting(__s32 cpu, struct vcpu_ctx *v, struct task_struct *prev, bool queued)
+{
+	struct task_ctx *t = queued ? task__of(prev) : NULL;
+	__u64 pinned = NO_HEAD, vtime = NO_HEAD;
+	struct best own = {};
+
 	if (t) {
-		vtime = own = t->vtime;
-		has = true;
+		account__settle(cpu, prev, t, scx_bpf_now());
+		vtime = t->vtime;
+		best__take(&own, vtime);
 	}
-	if (open != NO_HEAD && (!has || entrain_before(open, own))) {
-		own = open;
-		has = true;
+	if (READ_ONCE(v->waiting) > 0) {
+		pinned = queue__head_vtime(QUEUE_PINNED(cpu));
+		best__take(&own, queue__head_vtime(QUEUE_OPEN(cpu)));
+		best__take(&own, pinned);
+		if (own.has)
+			v->clock = vtime__later(v->clock, own.vtime);
 	}
-	if (pinned != NO_HEAD && (!has || entrain_before(pinned, own))) {
-		own = pinned;
-		has = true;
-	}
-	if (has) {
-		if (vcpu__of(cpu)->compare && takeover__look(cpu, true, own))
+	if (own.has) {
+		if (v->compare && takeover__look(cpu, true, own.vtime))
 			return;
-		if (t && own == vtime) {
-			scx_bpf_task_set_slice(prev, guest_slice(scx_bpf_dsq_nr_queued(QUEUE_OPEN(cpu))));
+		if (t && own.vtime == vtime) {
+			scx_bpf_task_set_slice(prev, vcpu__slice(v));
 			return;
 		}
-		if (own == pinned && scx_bpf_dsq_move_to_local(QUEUE_PINNED(cpu)))
+		if (own.vtime == pinned && scx_bpf_dsq_move_to_local(QUEUE_PINNED(cpu)))
 			return;
 	}
 	/* The heads may have gone meanwhile, or may not run here. */
@@ -78,6 +81,42 @@ static __always_inline void vcpu__dispatch(__s32 cpu, struct task_struct *prev)
 		scx_bpf_task_set_slice(prev, GUEST_SLICE_NS);
 	else
 		takeover__look(cpu, false, 0);
+}
+
+/* A vCPU whose queue of the kernel is empty: what it runs next. */
+static __always_inline void vcpu__dispatch(__s32 cpu, struct task_struct *prev)
+{
+	bool queued = prev && (prev->scx.flags & SCX_TASK_QUEUED);
+	struct vcpu_ctx *v = vcpu__of(cpu);
+
+	if (mode.contended)
+		vcpud__step(scx_bpf_now());
+	if (v->parked)
+		vcpu__dispatch_parked(cpu, prev, queued);
+	else if (mask__any(&mask_waiting))
+		vcpu__dispatch_waiting(cpu, v, prev, queued);
+	else if (queued)
+		scx_bpf_task_set_slice(prev, GUEST_SLICE_NS);
+}
+
+/*
+ * The kernel of a vCPU begins or ends to idle. Who inserts a task sets the bit of its queue first and looks for idle
+ * vCPUs then; the kernel marks this one idle first and looks here then: one of both sees the other. So none waits that
+ * was queued while ops.dispatch had dropped the run queue's lock and found nothing, or when its CPU was chosen busy and
+ * has gone idle since.
+ */
+static __always_inline void vcpu__update_idle(__s32 cpu, bool idle)
+{
+	struct vcpu_ctx *v = vcpu__of(cpu);
+
+	if (!idle)
+		return;
+	v->run_at = 0;
+	v->claim = 0;
+	page__publish_idle(cpu);
+	/* As an addition it is the barrier that the above needs. */
+	if (__sync_fetch_and_add(&v->waiting, 0) > 0 || (!v->parked && mask__any(&mask_waiting)))
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
 #endif /* ENTRAIN_GUEST_SCHED_DISPATCH_H */

@@ -5,30 +5,40 @@
 
 #include "account.bpf.h"
 #include "helper.bpf.h"
+#include "park.bpf.h"
 #include "place.bpf.h"
 
-/* Puts a task into a queue of virtual time, with the slice that those who wait there leave it. */
-static __always_inline void queue__insert(struct task_struct *p, __u64 queue, __u64 vtime, __u64 enq_flags)
+/* A waking task in a calm guest: the kernel's choice of an idle vCPU, by core, cache and node, and no account. */
+static __always_inline __s32 task__select_calm(struct task_struct *p, __s32 previous, __u64 wake_flags)
 {
-	scx_insert_vtime(p, queue, guest_slice(scx_bpf_dsq_nr_queued(queue)), vtime, enq_flags);
-}
+	bool idle = false;
+	__s32 cpu = scx_bpf_select_cpu_dfl(p, previous, wake_flags, &idle);
+	struct task_ctx *t;
 
-/* The task's place in virtual time when it joins a queue. */
-static __always_inline __u64 task__join(struct task_ctx *t)
-{
-	__u64 debt = guest_debt(t->share, total_share > 0 ? total_share : 0);
-
-	t->vtime = entrain_wake_vtime(t->joined ? t->vtime : vtime_now, vtime_now, GUEST_CREDIT_NS, debt);
-	t->joined = 1;
-	return t->vtime;
+	if (!idle)
+		return cpu;
+	stats__count_if(cpu == previous, wake_previous);
+	stats__count_if(cpu != previous, wake_idle);
+	if (mode.paced) {
+		t = task__of(p);
+		if (t)
+			page__raise_util(cpu, task__claim(t, 0));
+		page__publish_wakeup(cpu, p);
+	}
+	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, guest_slice(0), 0);
+	return cpu;
 }
 
 /* A waking task: its vCPU, where it starts at once when that idles and nothing says that it could wait there. */
 static __always_inline __s32 task__select_vcpu(struct task_struct *p, __s32 previous, __u64 wake_flags)
 {
-	struct task_ctx *t = task__of(p);
+	struct task_ctx *t;
 	__s32 cpu, waker = -1;
+	__u64 now;
 
+	if (!mode.contended)
+		return task__select_calm(p, previous, wake_flags);
+	t = task__of(p);
 	if (!t)
 		return previous;
 	if (wake_flags & SCX_WAKE(SYNC))
@@ -36,73 +46,44 @@ static __always_inline __s32 task__select_vcpu(struct task_struct *p, __s32 prev
 	cpu = task__choose_vcpu(p, t->load.mean, previous, waker);
 	if (cpu < 0)
 		return previous;
-	if (vcpu__of(cpu)->idle && scx_bpf_test_and_clear_cpu_idle(cpu)) {
-		stats__count(cpu == previous ? &stats.wake_previous : &stats.wake_idle);
-		if (host__vcpu_view(cpu).instant)
-			stats__count(&stats.wake_instant);
-		task__wait_begin(t, cpu, scx_bpf_now());
-		page__publish_wakeup(cpu, p);
-		if (vcpu__takes_direct(cpu)) {
-			task__join(t);
-			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, guest_slice(0), 0);
-		} else {
-			queue__insert(p, QUEUE_OPEN(cpu), task__join(t), 0);
-		}
+	if (!scx_bpf_test_and_clear_cpu_idle(cpu))
+		return cpu;
+	stats__count_if(cpu == previous, wake_previous);
+	stats__count_if(cpu != previous, wake_idle);
+	stats__count_if(host__vcpu_view(cpu).instant, wake_instant);
+	page__publish_wakeup(cpu, p);
+	if (vcpu__takes_direct(cpu)) {
+		if (mode.paced)
+			page__raise_util(cpu, task__claim(t, 0));
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, guest_slice(0), 0);
+	} else {
+		now = scx_bpf_now();
+		task__count_in(p, t, now);
+		task__join(t, cpu, now);
+		queue__insert(p, t, cpu, false, now, 0);
 	}
 	return cpu;
 }
 
-/* A task that has no place yet, or gives up its vCPU: into a queue, and somebody is told. */
-static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags)
+/*
+ * Tells somebody of a task that waits now. The bit of its vCPU is set: an idle vCPU is seen here, or one that becomes
+ * idle sees the bit (vcpu__update_idle).
+ */
+static __always_inline void task__tell(struct task_struct *p, struct task_ctx *t, __s32 target, bool pinned,
+				       bool wakeup, bool last, __u64 now)
 {
-	__s32 cpu = scx_bpf_task_cpu(p), target = cpu;
-	struct task_ctx *t = task__of(p);
-	__u64 now = scx_bpf_now(), vtime;
-	bool wakeup = enq_flags & SCX_ENQ(WAKEUP), last;
-	struct vcpu_ctx *v;
+	struct vcpu_ctx *v = vcpu__of(target);
+	__s32 idle = -1;
 
-	if (!t) {
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, GUEST_SLICE_NS, enq_flags);
-		return;
-	}
-	last = enq_flags & SCX_ENQ(LAST);
-	vtime = task__join(t);
-
-	if (!task__is_pinned(p) && (vcpu__of(cpu)->parked || !task__may_run(p, cpu))) {
-		target = task__choose_vcpu(p, t->load.mean, cpu, -1);
-		if (target >= 0 && last)
-			stats__count(&stats.migrations);
-	}
-	v = vcpu__of(target < 0 ? cpu : target);
-	if (wakeup && target == cpu && !v->idle && v->run_at && cpu == bpf_get_smp_processor_id() &&
-	    !scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL) && guest_preempts(vtime, vcpu__running_vtime(v, now))) {
-		/*
-		 * It takes the vCPU that wakes it. A kick would do, too, but that is an interrupt to itself, and in a
-		 * guest an exit; put into the vCPU's own queue it makes the kernel reschedule as it is. One at a time:
-		 * what lies there nobody else can take.
-		 */
-		stats__count(&stats.wake_queued);
-		stats__count(&stats.preempts);
-		task__wait_begin(t, cpu, now);
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, guest_slice(0), enq_flags | SCX_ENQ(PREEMPT));
-		return;
-	}
-	if (task__is_pinned(p) || target < 0) {
-		/* Nowhere else to go: this vCPU serves it, parked or not. */
-		target = cpu;
-		task__wait_begin(t, cpu, now);
-		queue__insert(p, QUEUE_PINNED(cpu), vtime, enq_flags);
-	} else {
-		task__wait_begin(t, target, now);
-		queue__insert(p, QUEUE_OPEN(target), vtime, enq_flags);
-	}
-
-	/* A vCPU that begins to idle may not show it yet. */
-	if (target != cpu && !v->idle)
-		scx_bpf_kick_cpu(target, SCX_KICK_IDLE);
-	if (v->idle || last) {
-		page__publish_wakeup(target, p);
-		scx_bpf_kick_cpu(target, SCX_KICK_IDLE);
+	if (pinned || mode.contended || last)
+		idle = scx_bpf_test_and_clear_cpu_idle(target) ? target : -1;
+	else
+		idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	if (last)
+		idle = target;
+	if (idle >= 0) {
+		page__publish_wakeup(idle, p);
+		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 		return;
 	}
 	if (!wakeup) {
@@ -111,15 +92,82 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 		 * any in use: on a busy host none is certain to run at once, but the guest is entitled to each that it
 		 * keeps.
 		 */
-		if (target == cpu)
-			helper__wake(p, cpu, t->ran >= GUEST_SLICE_NS);
+		if (mode.contended && !pinned)
+			helper__wake(p, t->ran >= GUEST_SLICE_NS);
 		return;
 	}
-	stats__count(&stats.wake_queued);
-	if (v->run_at && guest_preempts(vtime, vcpu__running_vtime(v, now))) {
-		stats__count(&stats.preempts);
+	stats__count(wake_queued);
+	if (v->run_at && guest_preempts(t->vtime, vcpu__running_vtime(v, now))) {
+		stats__count(preempts);
 		scx_bpf_kick_cpu(target, SCX_KICK_PREEMPT);
 	}
+}
+
+/* A task that has no place yet, or gives up its vCPU: into a queue, and somebody is told. */
+static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags)
+{
+	bool wakeup = enq_flags & SCX_ENQ(WAKEUP), last = enq_flags & SCX_ENQ(LAST), pinned = task__is_pinned(p);
+	__s32 cpu = scx_bpf_task_cpu(p), target = cpu;
+	struct vcpu_ctx *v = vcpu__of(cpu);
+	struct task_ctx *t;
+	__u64 now;
+
+	/* Bound to a vCPU that none of ours has, nor waits for. */
+	if (pinned && !v->run_at && v->waiting <= 0) {
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, guest_slice(0), enq_flags);
+		return;
+	}
+	t = task__of(p);
+	if (!t) {
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, GUEST_SLICE_NS, enq_flags);
+		return;
+	}
+	now = scx_bpf_now();
+	if (!pinned && (v->parked || !task__may_run(p, cpu))) {
+		target = task__choose_vcpu(p, t->load.mean, cpu, -1);
+		if (target >= 0 && last)
+			stats__count(migrations);
+	}
+	if (target < 0) {
+		/* Nowhere else to go: this vCPU serves it, parked or not. */
+		target = cpu;
+		pinned = true;
+	}
+	v = vcpu__of(target);
+	task__count_in(p, t, now);
+	task__join(t, target, now);
+	if (wakeup && target == cpu && v->run_at && cpu == bpf_get_smp_processor_id() &&
+	    guest_preempts(t->vtime, vcpu__running_vtime(v, now)) && !scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL)) {
+		/*
+		 * It takes the vCPU that wakes it. A kick would do, too, but that is an interrupt to itself, and in a
+		 * guest an exit; put into the vCPU's own queue it makes the kernel reschedule as it is. One at a time:
+		 * what lies there nobody else can take.
+		 */
+		stats__count(wake_queued);
+		stats__count(preempts);
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, guest_slice(0), enq_flags | SCX_ENQ(PREEMPT));
+		return;
+	}
+	queue__insert(p, t, target, pinned, now, enq_flags);
+	/* There may be room for it by now: a guest that runs few and long turns has few other occasions to look. */
+	if (mode.contended)
+		vcpud__step(now);
+	task__tell(p, t, target, pinned, wakeup, last, now);
+}
+
+/* The running task yields: it gives up the rest of its turn where somebody waits. */
+static __always_inline void task__yield(struct task_struct *p)
+{
+	__s32 cpu = scx_bpf_task_cpu(p);
+	struct vcpu_ctx *v = vcpu__of(cpu);
+	struct task_ctx *t = v->waiting > 0 ? task__of(p) : NULL;
+
+	if (t && v->run_at) {
+		account__settle(cpu, p, t, scx_bpf_now());
+		t->vtime += guest_yield_charge(p->scx.slice, t->share);
+		v->run_vtime = t->vtime;
+	}
+	scx_bpf_task_set_slice(p, 0);
 }
 
 #endif /* ENTRAIN_GUEST_SCHED_ENQUEUE_H */

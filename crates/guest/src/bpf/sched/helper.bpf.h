@@ -5,38 +5,68 @@
 
 #include "host.bpf.h"
 
-/* Kicks an idle vCPU in use that may run the task; only one that the host would run at once, if `instant`. */
-static __noinline bool helper__wake_one(struct task_struct *p, __s32 except, bool instant)
+/* Claims an idle vCPU of one word in use and kicks it; only one that the host would run at once, if `certain`. */
+static __always_inline bool helper__wake_in(__u64 bits, __u32 word, bool certain)
 {
 	int i;
 
-	bpf_for (i, 0, nr_vcpus) {
-		struct vcpu_ctx *v = vcpu__of(i);
+	bpf_for (i, 0, LOOK_AT_WAKE) {
 		struct guest_vcpu_view view;
+		__s32 cpu;
 
-		if (i == except || v->parked || !v->idle || !task__may_run(p, i))
-			continue;
-		view = host__vcpu_view(i);
-		if (instant && view.state != ENTRAIN_VCPU_UNKNOWN && !view.instant &&
+		if (!bits)
+			break;
+		cpu = word * 64 + bits__lowest(bits);
+		bits &= bits - 1;
+		view = host__vcpu_view(cpu);
+		if (certain && view.state != ENTRAIN_VCPU_UNKNOWN && !view.instant &&
 		    view.state != ENTRAIN_VCPU_RUNNING)
 			continue;
-		if (!scx_bpf_test_and_clear_cpu_idle(i))
+		if (!scx_bpf_test_and_clear_cpu_idle(cpu))
 			continue;
-		scx_bpf_kick_cpu(i, SCX_KICK_IDLE);
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 		return true;
 	}
 	return false;
 }
 
+/* The same among all that the task may use. */
+static __noinline bool helper__wake_one(struct task_struct *p, bool certain)
+{
+	const struct cpumask *idle = scx_bpf_get_idle_cpumask();
+	bool found = false;
+	int i;
+
+	bpf_for (i, 0, nr_words) {
+		__u64 bits = cpumask__word(idle, i) & mask__word(&mask_kept, i);
+
+		if (bits)
+			bits &= cpumask__word(p->cpus_ptr, i);
+		found = bits && helper__wake_in(bits, i, certain);
+		if (found)
+			break;
+	}
+	scx_bpf_put_idle_cpumask(idle);
+	return found;
+}
+
 /*
  * Wakes an idle vCPU in use that may help with the task. Where the vCPU that has it will run it itself, only one that
  * the host would run at once is of help. Where it will not (`stuck`: it is parked), any is: were all others idle,
- * nobody else would ever look.
+ * nobody else would ever look. In a calm guest the kernel's choice is as good as any.
  */
-static __noinline void helper__wake(struct task_struct *p, __s32 except, bool stuck)
+static __noinline void helper__wake(struct task_struct *p, bool stuck)
 {
-	if (!helper__wake_one(p, except, true) && stuck)
-		helper__wake_one(p, except, false);
+	__s32 cpu;
+
+	if (!mode.contended) {
+		cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+		if (cpu >= 0)
+			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+		return;
+	}
+	if (!helper__wake_one(p, true) && stuck)
+		helper__wake_one(p, false);
 }
 
 #endif /* ENTRAIN_GUEST_SCHED_HELPER_H */

@@ -3,7 +3,7 @@
 #ifndef ENTRAIN_GUEST_SCHED_HOST_H
 #define ENTRAIN_GUEST_SCHED_HOST_H
 
-#include "state.bpf.h"
+#include "mask.bpf.h"
 
 /* The kernel's account of each CPU; members beyond `cpustat` differ between versions and do not matter. */
 struct kernel_cpustat {

@@ -30,15 +30,26 @@ static void sched__start_anew(void)
 	int i;
 
 	exit_kind = 0;
-	total_share = 0;
-	nr_runnable = 0;
+	members = 0;
+	pacing = 0;
+	__builtin_memset(&mode, 0, sizeof(mode));
 	__builtin_memset(&vcpud, 0, sizeof(vcpud));
+	__builtin_memset(&guest_mode, 0, sizeof(guest_mode));
+	bpf_for (i, 0, nr_words) {
+		mask_waiting.word[i & (MASK_WORDS - 1)].bits = 0;
+		mask_kept.word[i & (MASK_WORDS - 1)].bits = 0;
+	}
 	bpf_for (i, 0, nr_vcpus) {
 		struct vcpu_ctx *v = vcpu__of(i);
-		__u64 offline = v->offline;
+		__u64 offline = v->offline, llc = v->llc;
+		struct sched_stats counted = v->stats;
 
 		__builtin_memset(v, 0, sizeof(*v));
 		v->offline = v->parked = offline;
+		v->llc = llc;
+		v->stats = counted;
+		if (!offline)
+			mask__set(&mask_kept, i);
 	}
 }
 

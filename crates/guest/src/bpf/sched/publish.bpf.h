@@ -23,31 +23,41 @@ static __always_inline void page__publish_wakeup(__s32 cpu, struct task_struct *
 		WRITE_ONCE(page->guest.latency, task__latency(p, cpu));
 }
 
-/*
- * Publishes what runs on a vCPU; `p` is NULL when nothing of ours does. An idle vCPU keeps the word of what ran last: a
- * timer or a device wakes it without asking any scheduler of the guest, and most often for the task that it slept for.
- */
+/* Publishes what runs on a vCPU. */
 static __always_inline void page__publish_running(__s32 cpu, struct task_struct *p)
 {
-	struct entrain_page *page = page__of(cpu);
+	struct entrain_page *page = host_features ? page__of(cpu) : NULL;
 
 	if (!page)
 		return;
-	WRITE_ONCE(page->guest.prio, p ? (__u64)p->prio : PRIO_IDLE);
-	if (p)
-		WRITE_ONCE(page->guest.latency, task__latency(p, cpu));
-	else
-		WRITE_ONCE(page->guest.runnable, 0);
+	WRITE_ONCE(page->guest.prio, (__u64)p->prio);
+	WRITE_ONCE(page->guest.latency, task__latency(p, cpu));
+}
+
+/*
+ * Nothing of ours runs on a vCPU, and a host that runs it for an interrupt needs no more than it measures itself. It
+ * keeps the word of what ran last: a timer or a device wakes it without asking any scheduler of the guest, and most
+ * often for the task that it slept for.
+ */
+static __always_inline void page__publish_idle(__s32 cpu)
+{
+	struct entrain_page *page = host_features ? page__of(cpu) : NULL;
+
+	if (!page)
+		return;
+	WRITE_ONCE(page->guest.prio, PRIO_IDLE);
+	WRITE_ONCE(page->guest.runnable, 0);
+	WRITE_ONCE(page->guest.util, 0);
 }
 
 /* Tasks that want this vCPU, the running one counted; at ticks. */
 static __always_inline void page__publish_runnable(__s32 cpu)
 {
 	struct entrain_page *page = page__of(cpu);
+	__s64 waiting = READ_ONCE(vcpu__of(cpu)->waiting);
 
 	if (page)
-		WRITE_ONCE(page->guest.runnable, 1 + (__u64)scx_bpf_dsq_nr_queued(QUEUE_OPEN(cpu)) +
-							 (__u64)scx_bpf_dsq_nr_queued(QUEUE_PINNED(cpu)));
+		WRITE_ONCE(page->guest.runnable, 1 + (waiting > 0 ? waiting : 0));
 }
 
 /*
@@ -62,48 +72,26 @@ static __always_inline void page__publish_util(__s32 cpu, __u64 now)
 
 	if (!page)
 		return;
-	util = guest_vcpu_claim(v->load.mean, v->run_at ? 0 : entrain_sub(now, v->load.at), v->claim, v->waiting);
+	util = guest_vcpu_claim(v->load.mean, v->run_at ? 0 : entrain_sub(now, v->load.at), v->claim, v->waiting_claim);
 	if (READ_ONCE(page->guest.util) != util)
 		WRITE_ONCE(page->guest.util, util);
 }
 
-/* Nothing runs there: a host that runs the vCPU for an interrupt needs no more than it measures itself. */
-static __always_inline void page__publish_util_idle(__s32 cpu)
+/* A task with this claim is about to begin on an idle vCPU. */
+static __always_inline void page__raise_util(__s32 cpu, __u64 claim)
 {
 	struct entrain_page *page = page__of(cpu);
 
-	vcpu__of(cpu)->claim = 0;
-	if (page)
-		WRITE_ONCE(page->guest.util, 0);
+	if (page && READ_ONCE(page->guest.util) < claim)
+		WRITE_ONCE(page->guest.util, claim);
 }
 
-/* vCPUs that the guest could use: at once in page 0, which speaks for the guest, and in the vCPU's own. */
-static __always_inline void page__publish_wants(__s32 cpu)
+/* vCPUs that the guest could use, in a vCPU's own page; page 0 speaks for the guest. */
+static __always_inline void page__publish_wants(struct entrain_page *page, __u64 wants)
 {
-	__u64 wants = nr_runnable > 0 ? nr_runnable : 0;
-	struct entrain_page *page = page__of(0);
-
-	if (wants > nr_vcpus)
-		wants = nr_vcpus;
-	if (page && READ_ONCE(page->guest.wants) != wants)
+	wants = entrain_min(wants, nr_online);
+	if (READ_ONCE(page->guest.wants) != wants)
 		WRITE_ONCE(page->guest.wants, wants);
-	page = page__of(cpu);
-	if (page)
-		WRITE_ONCE(page->guest.wants, wants);
-}
-
-/* The kernel of a vCPU begins or ends to idle. */
-static __always_inline void vcpu__update_idle(__s32 cpu, bool idle)
-{
-	struct vcpu_ctx *v = vcpu__of(cpu);
-
-	WRITE_ONCE(v->idle, idle);
-	if (idle) {
-		v->run_at = 0;
-		page__publish_running(cpu, NULL);
-		page__publish_util_idle(cpu);
-	}
-	page__publish_wants(cpu);
 }
 
 #endif /* ENTRAIN_GUEST_SCHED_PUBLISH_H */

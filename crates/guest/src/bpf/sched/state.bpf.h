@@ -11,6 +11,7 @@
 #include "guest_wake.h"
 #include "guest_preempt.h"
 #include "guest_load.h"
+#include "guest_mode.h"
 #include "guest_vcpud.h"
 #include "stats.h"
 #include "tunables.h"
@@ -33,45 +34,60 @@ struct load {
 struct vcpu_ctx {
 	/* By the loader: there is no such CPU now. It counts as parked; hotplug has the scheduler loaded anew. */
 	__u64 offline;
+	/* By the loader: which last-level cache, numbered from 0. */
+	__u64 llc;
 	/* By the controller. */
 	__u64 parked;
+	__u64 host_wait;    /* how long the host lets it wait at a time, mean, ns */
+	__u64 stolen_share; /* 1/1024, mean */
+
+	/* Who waits in its two queues: changed by anybody, atomically. */
+	__s64 waiting __attribute__((aligned(64))); /* tasks */
+	__s64 waiting_open;			    /* ... of them in the OPEN queue */
+	__s64 waiting_claim;			    /* sum of their claims, where loads are kept */
+	__s64 waiting_share;			    /* sum of their shares, 1/1024 of a weight */
+
 	/* Written by the vCPU itself, under its run-queue lock. */
-	__u64 idle;	   /* its kernel idles */
-	__u64 run_at;	   /* when the running task's account was last settled, ns; 0 = none of ours runs */
-	__u64 run_vtime;   /* the running task's virtual time then */
-	__u64 run_share;   /* what it is charged by, 1/1024 of a weight */
-	__u64 steal_at;	   /* the steal clock then, ns */
-	__u64 steal_clock; /* which of the steal clocks that was */
+	__u64 run_at __attribute__((aligned(64))); /* when the running task's account was last settled; 0: none runs */
+	__u64 run_vtime;			   /* the running task's virtual time then */
+	__u64 run_share;			   /* what it is charged by, 1/1024 of a weight */
+	__u64 counted;	   /* the running task is charged; else nobody waited, and its clock is the queue's */
+	__u64 clock;	   /* the queue's virtual time: how far those who want to run here have come */
+	__u64 steal_at;	   /* the steal clock at `run_at`, ns; only while the guest is contended */
+	__u64 steal_clock; /* which of the steal clocks that was; 0 with `steal_at` 0: not read */
+	__u64 stay_at;	   /* when the running task came, ns */
 	__u64 burst;	   /* how long tasks run at a time, mean, ns */
-	__u64 ran;	   /* real work since the start, ns */
-	__u64 stolen;	   /* withheld by the host while a task was to run, ns */
+	__u64 ran;	   /* work since the start, ns */
 	__u64 pinned_ran;  /* of `ran`, by pinned tasks */
 	struct load load;
-	__u64 claim;   /* of the task that runs, 0..1024; 0 = none */
-	__s64 waiting; /* sum of the claims of those that wait for it; changed by anybody, atomically */
+	__u64 claim;   /* of the task that runs, 0..1024; 0 = none, or loads are not kept */
 	__u64 look;    /* where its search for others' work goes on */
 	__u64 compare; /* 1: a tick has passed since it last compared its own work with that of others */
+	struct sched_stats stats;
+
 	/* Written by the controller. */
-	__u64 seen_ran, seen_stolen;	   /* at its last step */
-	__u64 step_ran, step_stolen;	   /* since the one before */
-	__u64 seen_pinned, pinned;	   /* at its last window */
-	__u64 seen_wait, seen_preemptions; /* of the host's words */
-	__u64 host_wait;		   /* how long the host lets it wait at a time, mean, ns */
-	__u64 stolen_share;		   /* 1/1024, mean */
+	__u64 seen_ran __attribute__((aligned(64))); /* at its last step ... */
+	__u64 seen_steal, seen_which;		     /* ... and the steal clock */
+	__u64 step_ran, step_stolen;		     /* since the one before */
+	__u64 seen_pinned, pinned;		     /* at its last window */
+	__u64 seen_wait, seen_preemptions, seen_seq; /* of the host's words ... */
+	__u64 seen_state;			     /* ... at its last step */
 } __attribute__((aligned(64)));
 
 struct task_ctx {
-	__u64 vtime;
-	__u64 share; /* what it is charged by, 1/1024 of a weight; added to the total while it is runnable */
+	__u64 vtime; /* by the clock of the queue of `home` */
+	__u64 share; /* what it is charged by, 1/1024 of a weight */
 	struct cgroup_member member;
 	struct load load;
-	__u64 ran;	  /* since it woke up */
-	__u64 joined;	  /* it has a place in virtual time */
-	__u64 est_at;	  /* when it last went to sleep */
-	__u32 est;	  /* what it is expected to need when it wakes up, 0..1024 */
-	__u32 wait_claim; /* what it adds to `waiting` of ... */
-	__u32 waits_on;	  /* ... this vCPU; as cpu_or_none.h has it */
-	__u32 boost;	  /* while it waits for devices, 0..1024 */
+	__u64 ran;	    /* since it woke up, where loads are kept or the guest is contended */
+	__u64 est_at;	    /* when it last went to sleep */
+	__u64 waits_share;  /* what it adds to `waiting_share` of the vCPU that it waits on */
+	__u32 est;	    /* what it is expected to need when it wakes up, 0..1024 */
+	__u32 boost;	    /* while it waits for devices, 0..1024 */
+	__u32 waits_claim;  /* what it adds to `waiting_claim` */
+	__u32 waits_on;	    /* ... of this vCPU; as cpu_or_none.h has it */
+	__u32 waits_pinned; /* it waits in the PINNED queue */
+	__u32 home; /* whose clock its virtual time is measured by; as cpu_or_none.h; none: it has no place yet */
 };
 
 struct {
@@ -90,18 +106,27 @@ struct {
 	__type(value, struct entrain_page);
 } entrain_pages SEC(".maps");
 
-struct vcpu_ctx vcpus[ENTRAIN_MAX_VCPUS];
-struct sched_stats stats;
+struct vcpu_ctx vcpus[GUEST_MAX_CPUS];
 
-/* The guest's virtual time: what a task of weight 100 would have had since the start, had it run as fairness wants. */
-__u64 vtime_now;
-/* Sum of the shares of all runnable tasks, and their number. */
-__s64 total_share;
-__s64 nr_runnable;
+/*
+ * What every wake-up reads and only the controller writes, on a line of its own: whether prices decide where a task
+ * goes, and whether the loads of tasks are kept because somebody goes by them.
+ */
+struct {
+	__u64 contended;
+	__u64 paced;
+	__u64 furthest; /* virtual time: the clock of the busy vCPU that has come furthest, at the last step */
+} mode __attribute__((aligned(64)));
+
+/* Tasks that count in a group (cgroup_share.bpf.h): only such as have waited for a vCPU, or run while others wait. */
+__s64 members __attribute__((aligned(64)));
+
+/* As the controller saw it at its last step. */
+struct sched_stats stats __attribute__((aligned(64)));
 
 static __always_inline struct vcpu_ctx *vcpu__of(__s32 cpu)
 {
-	return &vcpus[(__u32)cpu & (ENTRAIN_MAX_VCPUS - 1)];
+	return &vcpus[(__u32)cpu & (GUEST_MAX_CPUS - 1)];
 }
 
 static __always_inline struct task_ctx *task__of(struct task_struct *p)
@@ -109,10 +134,9 @@ static __always_inline struct task_ctx *task__of(struct task_struct *p)
 	return bpf_task_storage_get(&sched_tasks, p, 0, 0);
 }
 
-static __always_inline void stats__count(__u64 *counter)
-{
-	__sync_fetch_and_add(counter, 1);
-}
+/* Counts for the vCPU on which this code runs; whoever reads adds them up. */
+#define stats__count(counter)	     (vcpu__of(bpf_get_smp_processor_id())->stats.counter++)
+#define stats__count_if(is, counter) (vcpu__of(bpf_get_smp_processor_id())->stats.counter += (is) ? 1 : 0)
 
 static __always_inline bool task__may_run(struct task_struct *p, __s32 cpu)
 {
@@ -129,21 +153,6 @@ static __always_inline bool task__waits_for_io(struct task_struct *task)
 static __always_inline bool task__is_pinned(struct task_struct *p)
 {
 	return p->nr_cpus_allowed == 1 || scx_migration_disabled(p);
-}
-
-/* A vCPU in use that the task may run on, other than `except`; -1 when there is none. */
-static __noinline __s32 vcpu__kept_for(struct task_struct *p, __s32 except)
-{
-	__s32 cpu = -1;
-	int i;
-
-	bpf_for (i, 0, nr_vcpus) {
-		if (i != except && !vcpu__of(i)->parked && task__may_run(p, i)) {
-			cpu = i;
-			break;
-		}
-	}
-	return cpu;
 }
 
 #endif /* ENTRAIN_GUEST_SCHED_STATE_H */

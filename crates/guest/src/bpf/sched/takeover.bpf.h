@@ -3,23 +3,7 @@
 #ifndef ENTRAIN_GUEST_SCHED_TAKEOVER_H
 #define ENTRAIN_GUEST_SCHED_TAKEOVER_H
 
-#include "host.bpf.h"
-
-/* Virtual time of the head of a queue; NO_HEAD when it is empty. */
-#define NO_HEAD (~0ULL)
-
-__noinline __u64 queue__head_vtime(__u64 queue)
-{
-	struct task_struct *head;
-	__u64 vtime = NO_HEAD;
-
-	bpf_rcu_read_lock();
-	head = scx_bpf_dsq_peek(queue);
-	if (head)
-		vtime = head->scx.dsq_vtime;
-	bpf_rcu_read_unlock();
-	return vtime;
-}
+#include "queue.bpf.h"
 
 /* Takes the head of another vCPU's queue when the policy says so; true when this one has got a task. */
 __noinline int takeover__from(__s32 other, int own_work, __u64 own_vtime)
@@ -28,24 +12,52 @@ __noinline int takeover__from(__s32 other, int own_work, __u64 own_vtime)
 	struct guest_takeover t = {
 		.own_work = own_work,
 		.own_vtime = own_vtime,
-		.head_vtime = queue__head_vtime(QUEUE_OPEN(other)),
 		.slice = GUEST_SLICE_NS,
 		.victim_parked = v->parked != 0,
-		.victim_idle = v->idle != 0,
+		.victim_idle = !v->run_at,
 	};
 	struct guest_vcpu_view view;
 
-	if (t.head_vtime == NO_HEAD)
+	if (READ_ONCE(v->waiting_open) <= 0)
 		return false;
 	view = host__vcpu_view(other);
 	t.victim_state = view.state;
 	t.victim_instant = view.instant;
+	if (own_work) {
+		t.head_vtime = queue__head_vtime(QUEUE_OPEN(other));
+		if (t.head_vtime == NO_HEAD)
+			return false;
+	}
 	if (!guest_take_over(&t) || !scx_bpf_dsq_move_to_local(QUEUE_OPEN(other)))
 		return false;
-	stats__count(&stats.takeovers);
+	stats__count(takeovers);
 	if (t.victim_parked || view.state == ENTRAIN_VCPU_PREEMPTED)
-		stats__count(&stats.rescues);
+		stats__count(rescues);
 	return true;
+}
+
+/* Looks at the queues that hold something, of one word of vCPUs; those of the same cache, or those of others. */
+__noinline int takeover__word(__s32 cpu, __u32 word, int far, int own_work, __u64 own_vtime)
+{
+	struct vcpu_ctx *v = vcpu__of(cpu);
+	__u64 bits = mask__word(&mask_waiting, word);
+	int i;
+
+	if ((__u32)cpu / 64 == word)
+		bits &= ~(1ULL << (cpu & 63));
+	bpf_for (i, 0, own_work ? LOOK_AT_BUSY : 64) {
+		__s32 other;
+
+		if (!bits)
+			break;
+		other = bits__next(bits, v->look + 1);
+		bits &= ~(1ULL << other);
+		v->look = other;
+		other += word * 64;
+		if ((vcpu__of(other)->llc != v->llc) == !!far && takeover__from(other, own_work, own_vtime))
+			return true;
+	}
+	return false;
 }
 
 /*
@@ -55,16 +67,16 @@ __noinline int takeover__from(__s32 other, int own_work, __u64 own_vtime)
 static __noinline bool takeover__look(__s32 cpu, int own_work, __u64 own_vtime)
 {
 	struct vcpu_ctx *v = vcpu__of(cpu);
-	__u32 looks = own_work && nr_vcpus > LOOK_AT_BUSY ? LOOK_AT_BUSY : nr_vcpus;
-	int i;
+	int far, i;
 
 	v->compare = 0;
+	bpf_for (far, 0, nr_llcs > 1 ? 2 : 1) {
+		bpf_for (i, 0, nr_words) {
+			__u32 word = ((__u32)cpu / 64 + i) % nr_words;
 
-	bpf_for (i, 0, looks) {
-		__s32 other = ++v->look % nr_vcpus;
-
-		if (other != cpu && takeover__from(other, own_work, own_vtime))
-			return true;
+			if (takeover__word(cpu, word, far, own_work, own_vtime))
+				return true;
+		}
 	}
 	return false;
 }

@@ -1,78 +1,66 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* A task's way from becoming runnable over running and stopping to sleep, as the accounts see it. */
+/* A task's way over running and stopping to sleep, as the accounts see it. */
 #ifndef ENTRAIN_GUEST_SCHED_TASK_H
 #define ENTRAIN_GUEST_SCHED_TASK_H
 
 #include "account.bpf.h"
 
-/* The task wants to run: it counts among all that do. */
-static __always_inline void task__runnable(struct task_struct *p)
-{
-	struct task_ctx *t = task__of(p);
-	__u64 share;
-
-	if (!t)
-		return;
-	__sync_fetch_and_add(&nr_runnable, 1);
-	cgroup__join(p, &t->member);
-	share = task__share(p, scx_bpf_now());
-	t->share = share;
-	__sync_fetch_and_add(&total_share, share);
-}
-
-/* Others of its group came and went: what a running task is charged by follows. */
-static __always_inline void task__refresh_share(struct task_struct *p, struct task_ctx *t, __u64 now)
-{
-	__u64 share = task__share(p, now);
-
-	__sync_fetch_and_add(&total_share, (__s64)(share - t->share));
-	t->share = share;
-}
-
-/* The task begins to run. */
+/* The task begins to run. One that has waited has its vCPU's bit set until here, so that it is looked up. */
 static __always_inline void task__running(struct task_struct *p)
 {
 	__s32 cpu = scx_bpf_task_cpu(p);
-	struct task_ctx *t = task__of(p);
-	__u64 now = scx_bpf_now();
 
-	if (!t)
-		return;
-	account__start(cpu, t, now);
+	account__start(cpu, p, accounts__matter() ? task__of(p) : NULL, scx_bpf_now());
 	page__publish_running(cpu, p);
+}
+
+/* The task goes to sleep: what is remembered of its stay until it wakes up. */
+static __always_inline void task__slept(struct task_struct *p, struct task_ctx *t, __u64 now)
+{
+	t->est = guest_task_est(t->est, t->load.mean, t->ran, entrain_sub(now, t->est_at));
+	t->boost = guest_io_boost(t->boost, task__waits_for_io(p), entrain_sub(now, t->est_at));
+	t->est_at = now;
+	t->ran = 0;
 }
 
 /* The task stops running; it goes to sleep unless it is still `runnable`. */
 static __always_inline void task__stopping(struct task_struct *p, bool runnable)
 {
 	__s32 cpu = scx_bpf_task_cpu(p);
-	struct task_ctx *t = task__of(p);
 	struct vcpu_ctx *v = vcpu__of(cpu);
+	struct task_ctx *t = NULL;
 	__u64 now = scx_bpf_now();
 
+	if (!v->run_at)
+		return;
+	/* One that makes way for another takes what it ran to its queue. */
+	if (v->counted || v->waiting > 0 || runnable)
+		t = task__of(p);
 	if (t)
 		account__settle(cpu, p, t, now);
+	else
+		account__settle_alone(v, p, now);
 	v->run_at = 0;
-	if (t && !runnable) {
-		v->burst = guest_mean(v->burst, t->ran);
-		t->est = guest_task_est(t->est, t->load.mean, t->ran, entrain_sub(now, t->est_at));
-		t->boost = guest_io_boost(t->boost, task__waits_for_io(p), entrain_sub(now, t->est_at));
-		t->est_at = now;
-		t->ran = 0;
-	}
+	if (runnable)
+		return;
+	v->burst = guest_mean(v->burst, entrain_sub(now, v->stay_at));
+	if (t)
+		task__slept(p, t, now);
 }
 
-/* The task does not want to run any more. */
+/* The task does not want to run any more: it sleeps, or is taken out of its queue to be put into another one. */
 static __always_inline void task__quiescent(struct task_struct *p)
 {
-	struct task_ctx *t = task__of(p);
+	struct task_ctx *t;
 
+	/* Without members nobody has to leave a group, and without a bit nobody a queue. */
+	if (READ_ONCE(members) <= 0 && !mask__any(&mask_waiting))
+		return;
+	t = task__of(p);
 	if (!t)
 		return;
-	__sync_fetch_and_add(&nr_runnable, -1);
-	__sync_fetch_and_add(&total_share, -(__s64)t->share);
 	task__wait_end(t);
-	cgroup__leave(&t->member);
+	task__count_out(t);
 }
 
 #endif /* ENTRAIN_GUEST_SCHED_TASK_H */

@@ -7,33 +7,52 @@
 #include "park.bpf.h"
 #include "task.bpf.h"
 
+/* One other vCPU a tick: what waits behind a parked or preempted one gets a helper, were all kicks lost. */
+static __always_inline void vcpu__look_after(__s32 cpu, struct vcpu_ctx *v, struct task_struct *p)
+{
+	__u32 word = (v->look / 64) % nr_words;
+	__u64 bits = mask__word(&mask_waiting, word);
+	__s32 other;
+
+	if (!bits) {
+		v->look += 64;
+		return;
+	}
+	other = word * 64 + bits__next(bits, v->look + 1);
+	v->look = other;
+	if (other == cpu)
+		return;
+	if (vcpu__of(other)->parked)
+		scx_bpf_kick_cpu(other, SCX_KICK_IDLE);
+	if (vcpu__of(other)->parked || host__vcpu_view(other).state == ENTRAIN_VCPU_PREEMPTED)
+		helper__wake(p, vcpu__of(other)->parked);
+}
+
 /* `p` is the task that runs. */
 static __always_inline void vcpu__tick(struct task_struct *p)
 {
-	__s32 cpu = scx_bpf_task_cpu(p), other;
+	__s32 cpu = scx_bpf_task_cpu(p);
 	struct vcpu_ctx *v = vcpu__of(cpu);
-	struct task_ctx *t = task__of(p);
 	__u64 now = scx_bpf_now();
+	struct task_ctx *t;
 
-	if (t) {
-		account__settle(cpu, p, t, now);
-		task__refresh_share(p, t, now);
-	}
 	vcpud__step(now);
-	page__publish_wants(cpu);
+	t = v->counted || accounts__matter() ? task__of(p) : NULL;
+	if (t && v->run_at) {
+		account__settle(cpu, p, t, now);
+		/* Others of its group came and went. */
+		task__count_in(p, t, now);
+		v->run_share = t->share;
+	} else if (v->run_at) {
+		account__settle_alone(v, p, now);
+	}
+	load__update(&v->load, cpu, now);
+	page__publish_util(cpu, now);
 	page__publish_runnable(cpu);
 	v->compare = 1;
 	if (v->parked && !task__is_pinned(p) && vcpu__kept_for(p, cpu) >= 0)
 		scx_bpf_task_set_slice(p, 0);
-
-	/* One other vCPU a tick: what waits behind a parked or preempted one gets a helper, were all kicks lost. */
-	other = ++v->look % nr_vcpus;
-	if (other != cpu && scx_bpf_dsq_nr_queued(QUEUE_OPEN(other)) > 0) {
-		if (vcpu__of(other)->parked)
-			scx_bpf_kick_cpu(other, SCX_KICK_IDLE);
-		if (vcpu__of(other)->parked || host__vcpu_view(other).state == ENTRAIN_VCPU_PREEMPTED)
-			helper__wake(p, other, vcpu__of(other)->parked);
-	}
+	vcpu__look_after(cpu, v, p);
 }
 
 #endif /* ENTRAIN_GUEST_SCHED_TICK_H */

@@ -2,7 +2,7 @@
 /*
  * The constants of the guest's scheduler. Those of its decisions stand beside each decision in crates/policy/include:
  * slices and preemption in guest_preempt.h, prices of vCPUs in guest_wake.h, load in guest_load.h, parking in
- * guest_vcpud.h.
+ * guest_vcpud.h, calm and contended in guest_mode.h.
  */
 #ifndef ENTRAIN_GUEST_SCHED_TUNABLES_H
 #define ENTRAIN_GUEST_SCHED_TUNABLES_H
@@ -11,20 +11,30 @@
 #include "entrain.h"
 #include "policy.h"
 
-/* By the loader: possible vCPUs, those that are online, and whether vCPUs are parked. */
+/*
+ * Possible CPUs that the scheduler serves; the loader refuses more. A vCPU's own memory is half a KiB. The first
+ * ENTRAIN_MAX_VCPUS of them have a page; the host says nothing of the others.
+ */
+#define GUEST_MAX_CPUS 1024
+
+/* By the loader: possible vCPUs, words of 64 of them, those that are online, and whether vCPUs are parked. */
 const volatile __u32 nr_vcpus = 1;
+const volatile __u32 nr_words = 1;
+const volatile __u32 nr_llcs = 1;
 const volatile __u32 nr_online = 1;
 const volatile bool use_vcpud = true;
 
-/* Other vCPUs that a busy vCPU looks at when it picks its next task, and a waking task at most. */
+/* Other vCPUs that a busy vCPU looks at when it picks its next task ... */
 #define LOOK_AT_BUSY 4
-#define LOOK_AT_WAKE 32
+/* ... and a waking task at most, of those that idle and of those that do not. */
+#define LOOK_AT_WAKE 16
 
 /* Loads are brought up to date at most this often: two of their periods, and less than a tick. */
 #define LOAD_EVERY_NS (2 * ENTRAIN_MSEC)
 
-/* Between two steps of the controller that parks vCPUs. */
-#define STEP_NS ENTRAIN_MSEC
+/* Between two steps of the controller, while the guest is contended and while it is calm: then a tick at HZ=250. */
+#define STEP_NS	     ENTRAIN_MSEC
+#define STEP_CALM_NS (4 * ENTRAIN_MSEC)
 
 /* A vCPU counts as pinned when pinned tasks had more than half of it in the last window of this length. */
 #define PINNED_WINDOW_NS (100 * ENTRAIN_MSEC)

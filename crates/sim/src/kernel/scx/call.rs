@@ -30,9 +30,9 @@ impl Kernel {
             (*context).current = current;
             let result = call(&*object, &ops);
             ((*context).machine, (*context).cpu, (*context).current) = saved;
-            let Done { helpers, lookups, atomics } = std::mem::take(&mut (*context).done);
+            let Done { helpers, lookups, atomics, inlined, shared } = std::mem::take(&mut (*context).done);
             (*machine).spent += crate::costs::OPERATION + (helpers + lookups) * crate::costs::HELPER;
-            (*machine).counts.add(Count { events: 0, operations: 1, helpers, lookups, atomics });
+            (*machine).counts.add(Count { events: 0, operations: 1, helpers, lookups, atomics, inlined, shared });
             result
         };
         self.scx.locked_rq = outer;

@@ -41,6 +41,13 @@ impl Kernel {
         next
     }
 
+    /// What came to the CPU's own queue while dispatch had dropped the lock, it sees before it gives up.
+    pub fn look_again(&mut self, cpu: u32) {
+        if self.scx_attached() && !self.dsq(self.local_dsq(cpu)).tasks.is_empty() {
+            self.resched(cpu);
+        }
+    }
+
     /// `dispatch_one()`.
     fn dispatch_one(&mut self, cpu: u32, prev: Option<TaskId>) -> Verdict {
         self.update_curr_scx(cpu);

@@ -1,0 +1,188 @@
+//! The guest's scheduler: what it costs while the guest is calm, and what must be right in calm and contention alike.
+
+use entrain_sim::kernel::Kernel;
+use entrain_sim::kernel::TaskId;
+use entrain_sim::kernel::counts::{Count, Kind};
+use entrain_sim::kernel::topology::Shape;
+use entrain_sim::program::Step::{Compute, Done, Post, PostSync, Sleep, Wait, Yield};
+use entrain_sim::program::Time::{Fixed, Mean};
+use entrain_sim::program::{MS, SEC, Step, US};
+use entrain_sim::scenario::{self, Arm, guest, host, tasks};
+use entrain_sim::world::{MachineId, World};
+
+const HOG: &[Step] = &[Compute(Fixed(50 * MS)), Done];
+
+fn add(world: &mut World, m: MachineId, weight: u32, cpus: Option<&[u32]>, steps: &[Step]) -> TaskId {
+    world.add_task(m, World::spec(Kernel::ROOT, weight, cpus), steps, 0)
+}
+
+fn cpu_time(world: &World, m: MachineId, tasks: &[TaskId]) -> f64 {
+    tasks.iter().map(|task| world.machines[m.0 as usize].kernel.task(*task).sum_exec as f64).sum()
+}
+
+fn healthy(world: &World) {
+    for machine in &world.machines {
+        assert_eq!(machine.kernel.failed, None);
+    }
+    assert!(world.checks.counts.keys().all(|rule| *rule == "idle"), "{:?}", world.checks.found);
+}
+
+/// Calls of helpers and kernel functions, and atomic operations on what CPUs share, for each time that a task wakes up,
+/// works and sleeps again, in a guest with a pCPU for every vCPU.
+fn costs(vcpus: u32, arm: Arm) -> (f64, f64) {
+    let mut world = host(1, Shape::flat(vcpus), arm);
+    let m = guest(&mut world, vcpus, arm);
+    let pairs = vcpus / 2;
+    for pair in 0..pairs {
+        let (there, back) = (2 * pair + 1, 2 * pair + 2);
+        let ask = [Sleep(Mean(300 * US)), Compute(Fixed(20 * US)), Post(there), Wait(back), Done];
+        add(&mut world, m, 100, None, &ask);
+        add(&mut world, m, 100, None, &[Wait(there), Compute(Fixed(20 * US)), PostSync(back)]);
+    }
+    let count = |world: &World| {
+        let machine = &world.machines[m.0 as usize];
+        let switches: u64 = machine.kernel.tasks.iter().map(|task| task.switches).sum();
+        let done: Count = Kind::ALL.into_iter().map(|kind| machine.kernel.counts.of(kind)).sum();
+        (done.helpers + done.lookups - done.inlined, done.shared, switches)
+    };
+    world.run(200 * MS);
+    let before = count(&world);
+    world.run(SEC);
+    healthy(&world);
+    let after = count(&world);
+    let sleeps = (after.2 - before.2) as f64;
+    assert!(sleeps > 1_000.0 * f64::from(pairs), "{sleeps}");
+    ((after.0 - before.0) as f64 / sleeps, (after.1 - before.1) as f64 / sleeps)
+}
+
+#[test]
+fn a_calm_wake_up_costs_eight_calls_and_no_shared_atomic() {
+    for vcpus in [2, 64] {
+        let watched = Arm { paired: true, ..Arm::GUEST };
+        for (name, arm) in [("alone", Arm::GUEST), ("beside a host that watches", watched), ("paired", Arm::BOTH)] {
+            let (calls, atomics) = costs(vcpus, arm);
+            println!("{vcpus} vCPUs, {name}: {calls:.2} calls and {atomics:.3} shared atomics a wake-up and sleep");
+            assert!(calls <= 8.0 && atomics < 0.1, "{vcpus} vCPUs, {name}: {calls} calls, {atomics} atomics");
+        }
+    }
+}
+
+fn ops(name: &str, arm: Arm) -> f64 {
+    let scenario = scenario::named(name).expect("a scenario");
+    let mut setup = scenario.build(1, arm);
+    setup.world.run(setup.end);
+    healthy(&setup.world);
+    let world = &setup.world;
+    let done = |these: &scenario::Measured| -> u64 {
+        these.tasks.iter().map(|task| world.machines[these.machine.0 as usize].tasks[task.0 as usize].ops).sum()
+    };
+    setup.measured.iter().map(done).sum::<u64>() as f64
+}
+
+#[test]
+fn a_calm_guest_is_as_fast_as_with_the_kernels_own_scheduler() {
+    for name in ["calm-wake", "calm-lock", "calm-pipes"] {
+        let (entrain, stock) = (ops(name, Arm::GUEST), ops(name, Arm::STOCK));
+        println!("{name}: {:.3} of EEVDF's operations", entrain / stock);
+        assert!(entrain >= 0.97 * stock, "{name}: {entrain} to {stock}");
+    }
+}
+
+/// Waits of more than 1 ms beside an idle vCPU, with a kernel that drops the lock inside ops.dispatch.
+#[test]
+fn no_wake_up_is_lost_while_dispatch_has_dropped_the_lock() {
+    for seed in 1..20 {
+        let mut world = host(seed, Shape::flat(2), Arm::GUEST);
+        let m = guest(&mut world, 2, Arm::GUEST);
+        world.dispatch_unlocks = true;
+        world.checks.guests = true;
+        world.checks.idle_bound = MS;
+        tasks(&mut world, m, "napper", 5, &[Compute(Mean(30 * US)), Sleep(Mean(60 * US)), Done]);
+        world.run(2 * SEC);
+        healthy(&world);
+        assert_eq!(world.checks.counts.get("idle"), None, "seed {seed}: {:?}", world.checks.found.first());
+    }
+}
+
+#[test]
+fn who_yields_makes_way() {
+    let mut world = host(1, Shape::flat(1), Arm::GUEST);
+    let m = guest(&mut world, 1, Arm::GUEST);
+    let polite = add(&mut world, m, 100, None, &[Compute(Fixed(50 * US)), Yield]);
+    let hog = add(&mut world, m, 100, None, HOG);
+    world.run(2 * SEC);
+    healthy(&world);
+    let part = cpu_time(&world, m, &[polite]) / cpu_time(&world, m, &[hog]);
+    println!("one that yields every 50 µs has {part:.3} of a hog's time");
+    assert!(part < 0.2, "{part}");
+}
+
+/// One that yields alone goes on.
+#[test]
+fn who_yields_alone_loses_nothing() {
+    let mut world = host(1, Shape::flat(1), Arm::GUEST);
+    let m = guest(&mut world, 1, Arm::GUEST);
+    let polite = add(&mut world, m, 100, None, &[Compute(Fixed(MS)), Yield]);
+    world.run(SEC);
+    healthy(&world);
+    assert!(cpu_time(&world, m, &[polite]) > 0.95e9);
+}
+
+/// Tasks bound to a vCPU that is more crowded than the others, which had no weights: one clock for all vCPUs ran away.
+#[test]
+fn weights_count_among_tasks_bound_to_a_crowded_vcpu() {
+    for arm in [Arm::GUEST, Arm::BOTH] {
+        let mut world = host(1, Shape::flat(4), arm);
+        let m = guest(&mut world, 4, arm);
+        let heavy: Vec<_> = (0..4).map(|_| add(&mut world, m, 100, Some(&[0]), HOG)).collect();
+        let light: Vec<_> = (0..4).map(|_| add(&mut world, m, 33, Some(&[0]), HOG)).collect();
+        for _ in 0..3 {
+            add(&mut world, m, 100, None, HOG);
+        }
+        world.run(8 * SEC);
+        healthy(&world);
+        let ratio = cpu_time(&world, m, &heavy) / cpu_time(&world, m, &light);
+        println!("bound to one vCPU, weights 100 to 33, should be 3.03: {ratio:.2}");
+        assert!((2.7..3.4).contains(&ratio), "{ratio}");
+    }
+}
+
+/// Two groups with weights 300 and 100, of one hog and of three; a third with sleepers that take what they want.
+#[test]
+fn groups_have_their_shares_in_a_calm_guest() {
+    for arm in [Arm::GUEST, Arm::STOCK] {
+        let mut world = host(1, Shape::flat(2), arm);
+        let m = guest(&mut world, 2, arm);
+        let group = |world: &mut World, weight, count, steps: &[Step]| -> Vec<TaskId> {
+            let group = world.add_group(m, Kernel::ROOT, weight);
+            (0..count).map(|_| world.add_task(m, World::spec(group, 100, None), steps, 0)).collect()
+        };
+        let big = group(&mut world, 300, 3, HOG);
+        let small = group(&mut world, 100, 6, HOG);
+        let naps = group(&mut world, 100, 2, &[Compute(Fixed(100 * US)), Sleep(Fixed(4 * MS)), Done]);
+        world.run(10 * SEC);
+        healthy(&world);
+        let ratio = cpu_time(&world, m, &big) / cpu_time(&world, m, &small);
+        let naps = cpu_time(&world, m, &naps) / 10e9;
+        println!("{:?}: groups 300 to 100 {ratio:.2}, sleepers {naps:.3} of a CPU", arm.guest);
+        assert!((2.6..3.5).contains(&ratio) || arm.guest == entrain_sim::world::Policy::Eevdf, "{ratio}");
+        assert!(naps > 0.035, "{naps}");
+    }
+}
+
+/// A hog alone in its group against a group of many: counted though it never waits long.
+#[test]
+fn nice_counts_with_few_tasks_and_many() {
+    for (count, arm) in [(2, Arm::GUEST), (20, Arm::GUEST), (100, Arm::GUEST), (20, Arm::BOTH)] {
+        let mut world = host(1, Shape::flat(4), arm);
+        let m = guest(&mut world, 4, arm);
+        let heavy: Vec<_> = (0..2 * count).map(|_| add(&mut world, m, 100, None, HOG)).collect();
+        let light: Vec<_> = (0..2 * count).map(|_| add(&mut world, m, 33, None, HOG)).collect();
+        world.run(10 * SEC);
+        healthy(&world);
+        let ratio = cpu_time(&world, m, &heavy) / cpu_time(&world, m, &light);
+        // With two of each on four vCPUs no vCPU has more than one of the heavy ones: 100 to 33 on each is the best.
+        println!("{} tasks on 4 vCPUs: {ratio:.2}", 4 * count);
+        assert!((2.5..3.5).contains(&ratio), "{} tasks: {ratio}", 4 * count);
+    }
+}
