@@ -141,10 +141,14 @@ ENTRAIN_POLICY entrain_u32 guest_vcpud_steal(struct guest_vcpud *v, const struct
 		v->grew_at = 0;
 	}
 	if (share < GUEST_VCPUD_STEAL_LOW && in->wants > keep && wanted > all / 4 * 3 && in->now >= v->grow_after) {
+		/* One at first; as long as nothing is withheld, twice as many each time, so that big guests grow, too.
+		 */
+		entrain_u32 more = v->grew_at ? keep : 1;
+
 		if (!v->grew_at)
 			v->grew_at = in->now;
 		v->grow_after = in->now + v->pause;
-		return keep + 1;
+		return keep + (entrain_u32)entrain_min(more, in->wants - keep);
 	}
 	return keep;
 }

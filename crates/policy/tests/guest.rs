@@ -381,6 +381,26 @@ fn without_a_host_it_grows_back_when_steal_ends() {
     assert_eq!(*keeps.last().unwrap(), 4, "{keeps:?}");
 }
 
+/// A guest of 64 vCPUs that had shrunk to one: growing one by one it would need more than a second.
+#[test]
+fn without_a_host_a_big_guest_grows_back_in_doubled_steps() {
+    let mut vcpud = Vcpud::default();
+    let mut keep = 64;
+    let mut all_at = None;
+    for t in (4..4000u64).step_by(4) {
+        let pcpus: u64 = if t < 1000 { 1 } else { 64 };
+        let ran = pcpus.min(u64::from(keep)) * 4 * MS;
+        let stolen = u64::from(keep) * 4 * MS - ran;
+        let input = VcpudInput { now: t * MS, nr_vcpus: 64, floor: 0, wants: 128, entitlement: -1, ran, stolen };
+        keep = vcpud.step(&input);
+        if t > 1000 && keep == 64 {
+            all_at.get_or_insert(t);
+        }
+    }
+    // The pause before the first probe is up to a second by then, for probes that were mistakes.
+    assert!(all_at.is_some_and(|t| t < 1000 + 1000 + 1000), "{all_at:?}");
+}
+
 /// Time of the last task, of all on one vCPU, where each has its turn when its clock is the least.
 fn time_of_last(shares: &[u64]) -> f64 {
     let total: u64 = shares.iter().sum();

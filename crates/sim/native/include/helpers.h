@@ -185,6 +185,9 @@ struct cgroup *scx_bpf_task_cgroup(struct task_struct *p)
 	struct cgroup *group = sim_task_of(p)->storage[SIM_STORAGES - 1];
 
 	sim.done.helpers++;
+	/* scx_kf_arg_task_ok() of ext.c. */
+	if (sim.taskless)
+		sim.calls->exit(sim.machine, 0, "called on a task not being operated on", true);
 	return group ? group : &sim_cgroups[0]->cgroup;
 }
 

@@ -71,6 +71,7 @@ pub(crate) struct Context {
     pub nr_cpus: u32,
     pub arm64: u32,
     pub abi: u32,
+    pub taskless: u32,
     pub current: TaskPtr,
 }
 

@@ -45,14 +45,13 @@ static __always_inline void account__start(__s32 cpu, struct task_struct *p, str
 	if (!t) {
 		v->clock = entrain_alone_vtime(v->clock, mode.furthest, GUEST_CREDIT_NS);
 		v->run_vtime = v->clock;
-		v->run_share = entrain_weight_clamp(p->scx.weight) << ENTRAIN_SHARE_SHIFT;
+		v->run_share = task__own_share(p);
 		v->claim = 0;
 		return;
 	}
 	task__wait_end(t);
-	/* Until it has waited or stayed, it is taken to be alone in its group. */
-	if (!t->share)
-		t->share = entrain_weight_clamp(p->scx.weight) << ENTRAIN_SHARE_SHIFT;
+	/* Until it has waited or stayed, its group is not asked for. */
+	t->share = t->share ? t->share : task__own_share(p);
 	v->run_vtime = task__join(t, cpu, now);
 	v->run_share = t->share;
 	account__mark_steal(cpu, v);
@@ -100,7 +99,10 @@ static __always_inline void account__settle_alone(struct vcpu_ctx *v, struct tas
 	vcpu__add_work(v, p, worked);
 }
 
-/* Settles the account of the task that runs on `cpu`. */
+/*
+ * Settles the account of the task that runs on `cpu`. One that nobody has counted in yet is charged by its own weight:
+ * in ops.dispatch the kernel does not say what its group is.
+ */
 static __noinline void account__settle(__s32 cpu, struct task_struct *p, struct task_ctx *t, __u64 now)
 {
 	struct vcpu_ctx *v = vcpu__of(cpu);
@@ -114,8 +116,7 @@ static __noinline void account__settle(__s32 cpu, struct task_struct *p, struct 
 		v->counted = 1;
 		t->vtime = v->run_vtime;
 		t->home = cpu_or_none__of(cpu);
-		task__count_in(p, t, now);
-		v->run_share = t->share;
+		t->share = t->share ? t->share : task__own_share(p);
 		account__mark_steal(cpu, v);
 	}
 	t->vtime += entrain_charge_share(worked, t->share);
@@ -134,6 +135,7 @@ static __noinline void account__settle(__s32 cpu, struct task_struct *p, struct 
 	}
 	v->run_at = now;
 	v->run_vtime = t->vtime;
+	v->run_share = t->share;
 }
 
 #endif /* ENTRAIN_GUEST_SCHED_ACCOUNT_H */

@@ -58,7 +58,16 @@ static __always_inline __u64 task__join(struct task_ctx *t, __s32 cpu, __u64 now
 	return t->vtime;
 }
 
-/* What the task is charged by from now on; it counts in its group until it sleeps. */
+/* The share of a task whose group is not asked for. */
+static __always_inline __u64 task__own_share(struct task_struct *p)
+{
+	return entrain_weight_clamp(p->scx.weight) << ENTRAIN_SHARE_SHIFT;
+}
+
+/*
+ * What the task is charged by from now on; it counts in its group until it sleeps. Only in operations on this task: the
+ * kernel tells the group of no other.
+ */
 static __always_inline void task__count_in(struct task_struct *p, struct task_ctx *t, __u64 now)
 {
 	if (!t->member.active) {

@@ -59,8 +59,11 @@ static __always_inline __u64 cpumask__word(const struct cpumask *mask, __u32 wor
 	return bits;
 }
 
-/* The lowest bit of a word that is not 0; BPF has no instruction for it. */
-static __always_inline __u32 bits__lowest(__u64 bits)
+/*
+ * The lowest bit of a word that is not 0; BPF has no instruction for it. Verified by itself: with each of its branches
+ * known, no loop around it would ever look like one that was seen before.
+ */
+__noinline __u32 bits__lowest(__u64 bits)
 {
 	__u32 at = 0;
 
@@ -92,7 +95,7 @@ static __always_inline __u32 bits__next(__u64 bits, __u32 from)
 {
 	__u64 above = bits & (~0ULL << (from & 63));
 
-	return bits__lowest(above ? above : bits);
+	return bits__lowest(above ? above : bits) & 63;
 }
 
 /* A vCPU in use that the task may run on, other than `except`; -1 when there is none. */

@@ -36,6 +36,8 @@ static __always_inline void task__stopping(struct task_struct *p, bool runnable)
 	/* One that makes way for another takes what it ran to its queue. */
 	if (v->counted || v->waiting > 0 || runnable)
 		t = task__of(p);
+	if (t && !v->counted)
+		task__count_in(p, t, now);
 	if (t)
 		account__settle(cpu, p, t, now);
 	else

@@ -39,10 +39,9 @@ static __always_inline void vcpu__tick(struct task_struct *p)
 	vcpud__step(now);
 	t = v->counted || accounts__matter() ? task__of(p) : NULL;
 	if (t && v->run_at) {
-		account__settle(cpu, p, t, now);
 		/* Others of its group came and went. */
 		task__count_in(p, t, now);
-		v->run_share = t->share;
+		account__settle(cpu, p, t, now);
 	} else if (v->run_at) {
 		account__settle_alone(v, p, now);
 	}

@@ -79,8 +79,15 @@ impl Kernel {
         for left in (0..DISPATCH_LOOPS).rev() {
             self.scx.dispatching.cpu = cpu;
             self.scx.dispatching.tasks = 0;
-            // SAFETY: the pointer is the object's or null, which stands for the idle task.
-            self.scx_call(Some(cpu), |_, _| unsafe { dispatch(cpu as i32, pointer) });
+            self.scx_call(Some(cpu), |object, _| {
+                // SAFETY: the pointer is the object's or null, which stands for the idle task; the context is the
+                // object's own, and this thread its only user.
+                unsafe {
+                    (*object.context()).taskless = 1;
+                    dispatch(cpu as i32, pointer);
+                    (*object.context()).taskless = 0;
+                }
+            });
             self.flush_dispatch_buf();
             if goes_on(self) {
                 return Verdict::Prev;
