@@ -85,12 +85,12 @@ void sim_lie(__u32 cpu, __u64 seed)
 		page->guest.heartbeat = kept;
 }
 
-/* How far a task is ahead of the guest's virtual time, for a trace. */
+/* How far a task is ahead of the clock of the queue that it is measured by, for a trace. */
 __s64 sim_ahead(struct task_struct *p, __u32 cpu)
 {
 	struct task_ctx *t = task__of(p);
 
-	return t ? (__s64)(t->vtime - vtime_now) : 0;
+	return t && !cpu_or_none__is_none(t->home) ? (__s64)(t->vtime - vcpu__of(cpu_or_none__cpu(t->home))->clock) : 0;
 }
 
 /* The agent's heartbeat. */

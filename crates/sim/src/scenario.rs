@@ -114,11 +114,7 @@ pub const SCENARIOS: &[Scenario] = &[
         about: "one 4-vCPU guest alone on 4 pCPUs: requests that are handed around",
         make: calm_wake,
     },
-    Scenario {
-        name: "calm-lock",
-        about: "one 4-vCPU guest alone on 4 pCPUs: four tasks at one lock",
-        make: calm_lock,
-    },
+    Scenario { name: "calm-lock", about: "one 4-vCPU guest alone on 4 pCPUs: four tasks at one lock", make: calm_lock },
     Scenario {
         name: "calm-pipes",
         about: "one 4-vCPU guest alone on 4 pCPUs: eight pairs that hand messages to each other, more than vCPUs",

@@ -79,7 +79,7 @@ fn what_the_schedulers_do_is_counted_for_each_kind_of_event() {
         let counts = &machine.kernel.counts;
         for kind in [Kind::Wake, Kind::Switch, Kind::Tick] {
             let count = counts.of(kind);
-            assert!(count.events > 10 && count.operations > 0 && count.lookups > 0, "{kind:?}: {count:?}");
+            assert!(count.events > 5 && count.operations > 0 && count.lookups > 0, "{kind:?}: {count:?}");
         }
     }
     let host = |kind| world.machines[0].kernel.counts.of(kind);
