@@ -25,7 +25,7 @@ const PAGE: u64 = 4096;
 /// Pages looked at between two looks at the clock.
 const PIECE: u64 = 1024;
 /// Finds that one turn hands on: each costs the daemon the reading of a page and its checks.
-const HITS: usize = 8;
+pub(crate) const HITS: usize = 8;
 /// Finds after which a pass is over. A guest that fills its memory with the magic gets no more than that looked at.
 const PASS_HITS: u32 = 64;
 /// Passes without a pairing after which a doorbell is waited for, where it is heard.
@@ -54,6 +54,8 @@ pub(crate) struct Scan {
     pub(crate) passes: u64,
     /// Pages looked at so far.
     pub(crate) pages: u64,
+    /// Parts of memory that were asked for so far.
+    pub(crate) pieces: u64,
 }
 
 impl Scan {
@@ -69,6 +71,7 @@ impl Scan {
             empty: 0,
             passes: 0,
             pages: 0,
+            pieces: 0,
         }
     }
 
@@ -134,6 +137,7 @@ impl Scan {
                     return Ok(false);
                 }
                 let piece = memory.present_in(slot.hva + self.at.1, slot.hva + slot.size, PIECE)?;
+                self.pieces += 1;
                 let heads = memory.heads(&piece.pages)?;
                 self.pages += piece.pages.len() as u64;
                 for (hva, _) in piece.pages.iter().zip(&heads).filter(|(_, head)| is_first(head)) {

@@ -12,7 +12,7 @@ use entrain_system::{Root, maps};
 use crate::classes::{Classes, Identity};
 use crate::memory::ProcessMemory;
 use crate::pair::{Verified, check};
-use crate::scan::Scan;
+use crate::scan::{self, Scan};
 use crate::slots::{MemorySlot, Slots};
 use crate::status::{Answer, Request, Status};
 use crate::{cgroup, metrics, name, register, top};
@@ -61,6 +61,11 @@ pub fn page(raw: &[RawSlot], gpa: u64, link: u64, bytes: &[u8; PAGE_SIZE]) -> bo
     }
 }
 
+/// What the daemon may ask the kernel for one piece of a search: mapping, pages, and reads up to the last fault.
+const MOST_CALLS_A_PIECE: u64 = 2 + 1 + 8;
+/// And for a page that is offered: mapping, presence, link word, page.
+const MOST_CALLS_AN_OFFER: u64 = 4;
+
 /// A guest's memory, in this process: searched, and every offer in it verified with all its pages. The slots' addresses
 /// may be anything. Returns how many pages could be paired with.
 pub fn memory(raw: &[RawSlot]) -> usize {
@@ -74,14 +79,28 @@ pub fn memory(raw: &[RawSlot]) -> usize {
 fn memory_of(raw: &[RawSlot], own: &ProcessMemory) -> usize {
     let slots = slots(raw);
     let deadline = Instant::now() + Duration::from_millis(200);
-    let Ok(hits) = Scan::new().advance(&slots, own, deadline) else { return 0 };
+    let mut scan = Scan::new();
+    let before = own.calls();
+    let found = scan.advance(&slots, own, deadline);
+    // A turn goes by pieces: of each at most the question for its mapping, that for its pages, and the reading of these
+    // with the pages that turn out unreadable.
+    let pieces = own.calls() - before;
+    assert!(pieces <= MOST_CALLS_A_PIECE * (scan.pieces + 1), "{pieces} system calls for {} pieces", scan.pieces);
+    let Ok(hits) = found else { return 0 };
+    assert!(hits.len() <= scan::HITS, "{} offers at a time", hits.len());
     let mut pages = 0;
     for gpa in hits {
-        let Ok(Some((first, directory))) = register::offer(&slots, own, gpa) else { continue };
+        let before = own.calls();
+        let offered = register::offer(&slots, own, gpa);
+        assert!(own.calls() - before <= MOST_CALLS_AN_OFFER, "system calls for one offer");
+        let Ok(Some((first, directory))) = offered else { continue };
         inside(&slots, &first.page);
         assert_eq!(directory.len(), first.page.nr_vcpus as usize);
         for (number, &gpa) in directory.iter().enumerate() {
-            let Ok(verified) = register::sibling(&slots, own, &first.page, number as u32, gpa) else { continue };
+            let before = own.calls();
+            let sibling = register::sibling(&slots, own, &first.page, number as u32, gpa);
+            assert!(own.calls() - before <= MOST_CALLS_AN_OFFER, "system calls for one page");
+            let Ok(verified) = sibling else { continue };
             inside(&slots, &verified.page);
             assert_eq!((verified.page.cookie, verified.page.gpa), (first.page.cookie, gpa));
             pages += 1;

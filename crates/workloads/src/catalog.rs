@@ -85,6 +85,8 @@ metrics! {
     PAGES_CHECKED = "pages_per_s" "1/s" Higher "pages verified per second";
     PAGES_REUSED = "reused_per_s" "1/s" Neither "pages given back to the kernel and taken again per second";
     VCPU_WAKES = "vcpu_wakes_per_s" "1/s" Neither "times per second that a halted vCPU was woken, all VMs together";
+    SWAPS = "swaps_per_s" "1/s" Neither "times per second that another file was put in the place of the VM's memory";
+    CANARY = "canary_changed" "1" Lower "1 if a file that the VM's owner may only read was changed";
     VCPU_LATE_P99 = "vcpu_late_p99" "us" Lower "99 % of the vCPUs' wake-ups came no later than this after their time";
     SPIN_SHARE = "spin_share" "ratio" Lower "share of the CPUs' time in which the kernel spun for a lock, time without a CPU included";
     SYSCALL = "syscall" "ns" Lower "a system call that does nothing";
@@ -206,6 +208,13 @@ pub static LOADS: &[Load] = &[
         program: None,
         about: "on a KVM host: many tiny virtual machines whose vCPUs halt and are woken: what a daemon's work grows with",
         metrics: &[&VCPU_WAKES, &VCPU_LATE_P99],
+    },
+    Load {
+        name: "besiege",
+        argv: &["besiege"],
+        program: None,
+        about: "on a KVM host: a VM whose owner misleads and holds up whoever looks into it",
+        metrics: &[&SWAPS, &CANARY],
     },
     Load {
         name: "costs",

@@ -85,11 +85,16 @@ impl Kvm {
 
     /// A virtual machine whose memory at `guest_address` is `memory`, which must outlive it.
     pub(crate) fn create_vm(&self, guest_address: u64, memory: &Pages) -> io::Result<Vm> {
+        self.create_vm_at(guest_address, memory.address(0), memory.len())
+    }
+
+    /// The same with memory of `length` bytes at `address`, which must stay mapped: whatever is there.
+    pub(crate) fn create_vm_at(&self, guest_address: u64, address: usize, length: usize) -> io::Result<Vm> {
         // SAFETY: the argument is a number, the machine's type; the result is a file.
         let vm = unsafe { new_file(self.0.as_raw_fd(), CREATE_VM, 0)? };
         // SAFETY: as above, without an argument; the result is a size.
         let run_size = unsafe { ioctl(self.0.as_raw_fd(), GET_VCPU_MMAP_SIZE, 0)? } as usize;
-        let (size, address) = (memory.len() as u64, memory.address(0) as u64);
+        let (size, address) = (length as u64, address as u64);
         let region = MemoryRegion { slot: 0, flags: 0, guest_address, size, address };
         // SAFETY: the region is alive and of the request's kind. What the guest does to the memory, it does to bytes that
         // are reached by atomic accesses only.
@@ -107,6 +112,11 @@ pub(crate) struct Vm {
 }
 
 impl Vm {
+    /// Its descriptor.
+    pub(crate) fn file(&self) -> &OwnedFd {
+        &self.file
+    }
+
     /// A vCPU that begins to execute at `start`.
     pub(crate) fn create_vcpu(&self, id: u32, start: u64) -> io::Result<Vcpu> {
         // SAFETY: the argument is a number; the result is a file.

@@ -1,5 +1,6 @@
 //! `entrain-load`: the loads that the lab runs in guests, and the counters that it takes around them.
 
+mod besiege;
 mod burst;
 mod clock;
 mod costs;
@@ -53,6 +54,7 @@ enum Load {
     Roles(roles::Args),
     Memcheck(memcheck::Args),
     Vms(vms::Args),
+    Besiege(besiege::Args),
     Costs(costs::Args),
     Run(programs::Args),
     Probe(snapshot::Args),
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
         Load::Roles(args) => roles::run(&args),
         Load::Memcheck(args) => memcheck::run(&args),
         Load::Vms(args) => vms::run(&args),
+        Load::Besiege(args) => besiege::run(&args),
         Load::Costs(args) => costs::run(&args),
         Load::Run(args) => programs::run(&args),
         Load::Probe(args) => snapshot::run(&args),

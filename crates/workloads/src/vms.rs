@@ -38,10 +38,10 @@ pub(crate) struct Args {
 
 /// wfi; b .-4
 #[cfg(target_arch = "aarch64")]
-const HALT_FOR_EVER: &[u8] = &[0x7f, 0x20, 0x03, 0xd5, 0xff, 0xff, 0xff, 0x17];
+pub(crate) const HALT_FOR_EVER: &[u8] = &[0x7f, 0x20, 0x03, 0xd5, 0xff, 0xff, 0xff, 0x17];
 /// hlt; jmp .-3
 #[cfg(target_arch = "x86_64")]
-const HALT_FOR_EVER: &[u8] = &[0xf4, 0xeb, 0xfd];
+pub(crate) const HALT_FOR_EVER: &[u8] = &[0xf4, 0xeb, 0xfd];
 /// Real-time signals begin at 32; the first few belong to the C library.
 const SIGNAL: i32 = 40;
 

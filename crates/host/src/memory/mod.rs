@@ -11,6 +11,7 @@ mod region;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use entrain_system::Root;
@@ -39,6 +40,8 @@ pub(crate) struct ProcessMemory {
     pagemap: File,
     /// Devices of files that were met, and whether their files are memory.
     kinds: Mutex<Vec<((u32, u32), bool)>>,
+    /// System calls made for it, for whoever holds them against a bound.
+    calls: AtomicU64,
     #[cfg(test)]
     hook: Hook,
 }
@@ -69,6 +72,7 @@ impl ProcessMemory {
             maps,
             pagemap,
             kinds: Mutex::default(),
+            calls: AtomicU64::new(0),
             #[cfg(test)]
             hook: Hook::default(),
         })
@@ -76,7 +80,17 @@ impl ProcessMemory {
 
     /// The mapping that holds all of `length` bytes at `hva`.
     pub(crate) fn region(&self, hva: u64, length: u64) -> io::Result<Option<Region>> {
+        self.count_call();
         Region::at(&self.maps, hva, length)
+    }
+
+    /// System calls made so far.
+    pub(crate) fn calls(&self) -> u64 {
+        self.calls.load(Relaxed)
+    }
+
+    fn count_call(&self) {
+        self.calls.fetch_add(1, Relaxed);
     }
 
     /// Here the VMM may do anything; a test does.
@@ -94,6 +108,7 @@ impl ProcessMemory {
         let remote = libc::iovec { iov_base: hva as *mut libc::c_void, iov_len: length };
         // SAFETY: `local` is `into`; the remote address is the kernel's to check.
         let got = unsafe { libc::process_vm_readv(self.pid, &local, 1, &remote, 1, 0) };
+        self.count_call();
         match got {
             -1 => Err(io::Error::last_os_error()),
             n if n as usize == length => Ok(()),
@@ -110,6 +125,7 @@ impl ProcessMemory {
     /// Which pages from `from` on are present in the VMM's page table, and neither swapped out nor the page of zeros:
     /// `most` at most, below `to`. What cannot be a VM's memory is passed over.
     pub(crate) fn present_in(&self, from: u64, to: u64, most: u64) -> io::Result<Piece> {
+        self.count_call();
         let Some(region) = Region::at_or_above(&self.maps, from)?.filter(|region| region.start < to) else {
             return Ok(Piece { pages: Vec::new(), end: to });
         };
@@ -117,6 +133,7 @@ impl ProcessMemory {
         if !region.is_readable() || !self.may_be_ram(&region) {
             return Ok(Piece { pages: Vec::new(), end });
         }
+        self.count_call();
         pages::present(&self.pagemap, start, end, most)
     }
 
@@ -138,6 +155,7 @@ impl ProcessMemory {
     /// one's own it would be taken for an empty one. Memory that is no VM's counts as absent, too.
     pub(crate) fn is_present(&self, hva: u64) -> io::Result<bool> {
         let Some(region) = self.region(hva, 1)? else { return Ok(false) };
+        self.count_call();
         Ok(self.may_be_ram(&region) && pages::is_there(&self.pagemap, hva)?)
     }
 
@@ -155,6 +173,7 @@ impl ProcessMemory {
             let local = libc::iovec { iov_base: heads[done..].as_mut_ptr().cast(), iov_len: batch * size_of::<Head>() };
             // SAFETY: `local` is `batch` elements of `heads`; remote addresses are the kernel's to check.
             let got = unsafe { libc::process_vm_readv(self.pid, &local, 1, remote.as_ptr(), batch as u64, 0) };
+            self.count_call();
             match got {
                 -1 if io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT) => {
                     return Err(io::Error::last_os_error());

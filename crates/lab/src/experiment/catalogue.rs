@@ -25,6 +25,8 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("gate", include_str!("../../experiments/gate.toml")),
     ("hint", include_str!("../../experiments/hint.toml")),
     ("holders", include_str!("../../experiments/holders.toml")),
+    ("hostile-tenant", include_str!("../../experiments/hostile-tenant.toml")),
+    ("hostile-user", include_str!("../../experiments/hostile-user.toml")),
     ("idle-hint", include_str!("../../experiments/idle-hint.toml")),
     ("jitter", include_str!("../../experiments/jitter.toml")),
     ("lifecycle", include_str!("../../experiments/lifecycle.toml")),

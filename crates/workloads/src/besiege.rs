@@ -1,0 +1,231 @@
+//! `besiege`: an unprivileged user's VM on a KVM host, made to mislead and to hold up whoever looks into it.
+//!
+//! A tiny virtual machine whose page of memory holds an offer of Entrain's channel, good in every word. While its vCPU
+//! halts, another thread puts a second file in its place and back, again and again (`--swap`): a canary that this process
+//! has open for reading only. Whoever writes to the page through the process's mappings at the wrong moment changes the
+//! canary, which is compared at the end. Beside that: descriptors of the same VM by the hundred thousand, and mappings.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::process::ExitCode;
+use std::ptr;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use entrain_channel::page::{HeaderValues, MAGIC0, MAGIC1, PAGE_SIZE, Page, VERSION};
+use entrain_channel::protocol::Guest;
+use entrain_channel::word::Seed;
+use entrain_workloads::catalog;
+
+use crate::kvm::{Kvm, MEMORY_AT};
+use crate::session::{Common, Session};
+use crate::sync::{Counter, Phase};
+use crate::vms::HALT_FOR_EVER;
+
+/// On a KVM host: a VM whose owner misleads and holds up whoever looks into it
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    common: Common,
+    /// Put a file that may only be read in the place of the VM's memory and back, again and again
+    #[arg(long)]
+    swap: bool,
+    /// Descriptors of the same VM, beside its own
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    descriptors: u32,
+    /// Mappings beside those that a process has
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    mappings: u32,
+    /// Makes the command line longer, and nothing else
+    #[arg(hide = true)]
+    padding: Vec<String>,
+}
+
+/// Where in the page the guest's code stands: in space that the channel leaves free.
+const CODE: usize = 0x400;
+/// A new offer is made after so many swaps.
+const OFFER: u64 = 64;
+
+/// The page of the VM's memory and what is put in its place.
+struct Ground {
+    at: usize,
+    ram: File,
+    canary: File,
+    before: [u8; PAGE_SIZE],
+}
+
+impl Ground {
+    fn new() -> Result<Self> {
+        let (ram, canary) = (memfd("ram")?, memfd("canary")?);
+        ram.set_len(PAGE_SIZE as u64)?;
+        let before = std::array::from_fn(|i| (i * 31 + 7) as u8);
+        std::io::Write::write_all(&mut &canary, &before)?;
+        // Open for reading only, as another's file would be.
+        let canary = File::open(format!("/proc/self/fd/{}", canary.as_raw_fd())).context("cannot open the canary")?;
+        let mut ground = Self { at: 0, ram, canary, before };
+        ground.at = ground.map(true)?;
+        Ok(ground)
+    }
+
+    /// Puts the RAM or the canary in its place.
+    fn map(&self, own: bool) -> io::Result<usize> {
+        let (file, access) = match own {
+            true => (&self.ram, libc::PROT_READ | libc::PROT_WRITE),
+            false => (&self.canary, libc::PROT_READ),
+        };
+        let flags = libc::MAP_SHARED | if self.at == 0 { 0 } else { libc::MAP_FIXED };
+        // SAFETY: a fresh place, or this ground's own, whose bytes are reached by atomic accesses only.
+        let got = unsafe { libc::mmap(self.at as *mut _, PAGE_SIZE, access, flags, file.as_raw_fd(), 0) };
+        if got == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(got as usize) }
+    }
+
+    fn canary_changed(&self) -> Result<bool> {
+        let mut now = [0; PAGE_SIZE];
+        std::os::unix::fs::FileExt::read_exact_at(&self.canary, &mut now, 0).context("cannot read the canary")?;
+        Ok(now != self.before)
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let session = Session::new(&args.common)?;
+    let ground = Ground::new()?;
+    // SAFETY: a whole, aligned page that stays mapped; this pointer is used while the RAM is in its place.
+    let page = unsafe { &*(ground.at as *const Page) };
+    let mut guest = Guest::new(std::process::id());
+    offer(page, &mut guest, 1);
+    let code = ground.at + CODE;
+    // SAFETY: inside the page, which no guest runs yet.
+    unsafe { ptr::copy_nonoverlapping(HALT_FOR_EVER.as_ptr(), code as *mut u8, HALT_FOR_EVER.len()) };
+    let kvm = Kvm::open().context("cannot open /dev/kvm")?;
+    let vm = kvm.create_vm_at(MEMORY_AT, ground.at, PAGE_SIZE).context("cannot create a VM")?;
+    let mut vcpu = vm.create_vcpu(0, MEMORY_AT + CODE as u64).context("cannot create a vCPU")?;
+    // It ends with the process: a halt has no other end here.
+    std::thread::spawn(move || {
+        while vcpu.run_to_exit().is_ok() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    let _descriptors = more_descriptors(vm.file(), args.descriptors)?;
+    more_mappings(args.mappings)?;
+
+    let (phase, swaps) = (Phase::default(), Counter::many(1));
+    let measured = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut count = 0;
+            while phase.wait_start() && phase.running() {
+                if args.swap && ground.map(false).and_then(|_| ground.map(true)).is_ok() {
+                    count += 1;
+                    swaps[0].add(1);
+                    if count % OFFER == 0 {
+                        offer(page, &mut guest, count + 1);
+                    }
+                } else {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            }
+        });
+        session.measure(&phase, || Counter::values(&swaps)[0], |_, _| Ok(()))
+    })?;
+    let changed = ground.canary_changed()?;
+    session.out.metric(&catalog::SWAPS, (measured.after - measured.before) as f64 / measured.seconds)?;
+    session.out.metric(&catalog::CANARY, f64::from(u8::from(changed)))?;
+    session.out.end(measured.reason, measured.seconds)?;
+    Ok(if changed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// The offer of a guest with one vCPU, as an honest agent makes it.
+fn offer(page: &Page, guest: &mut Guest, cookie: u64) {
+    guest.force(page);
+    guest.scrub(page);
+    let header = HeaderValues {
+        magic: [MAGIC0, MAGIC1],
+        version: VERSION,
+        nr_vcpus: 1,
+        cookie,
+        gpa: MEMORY_AT,
+        boot_id: 1,
+        vcpu_hwid: u32::MAX,
+        ..HeaderValues::default()
+    };
+    page.directory[0].store(MEMORY_AT, Relaxed);
+    guest.offer(page, Seed::from_random(cookie.wrapping_mul(0x9e37_79b9_7f4a_7c15)), header);
+}
+
+fn memfd(name: &str) -> Result<File> {
+    let name = std::ffi::CString::new(name).expect("no zero in it");
+    // SAFETY: a name that ends with a zero; the result is a new descriptor.
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error()).context("cannot make a file in memory");
+    }
+    // SAFETY: just made, and nobody else's.
+    Ok(unsafe { File::from_raw_fd(fd) })
+}
+
+/// As many as are asked for, or as the system lets a process have.
+fn more_descriptors(file: &OwnedFd, count: u32) -> Result<Vec<OwnedFd>> {
+    let limit = libc::rlimit { rlim_cur: u64::from(count) + 1024, rlim_max: u64::from(count) + 1024 };
+    if count > 0 {
+        // SAFETY: a valid struct that outlives the call. Without the right to raise it, it stays as it is.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
+    }
+    Ok((0..count).map_while(|_| file.try_clone().ok()).collect())
+}
+
+/// Mappings that the kernel cannot join: every second page may not be read.
+fn more_mappings(count: u32) -> Result<()> {
+    if count == 0 {
+        return Ok(());
+    }
+    let length = count as usize * PAGE_SIZE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a fresh mapping at a place of the kernel's choice.
+    let base = unsafe { libc::mmap(ptr::null_mut(), length, libc::PROT_READ, flags, -1, 0) };
+    if base == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error()).context("cannot map memory");
+    }
+    for page in (0..count as usize).step_by(2) {
+        // SAFETY: inside the mapping above, which nobody uses. Where no more are allowed, there are enough.
+        if unsafe { libc::mprotect(base.byte_add(page * PAGE_SIZE), PAGE_SIZE, libc::PROT_NONE) } != 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_canary_is_read_only_and_the_ram_holds_an_offer() {
+        let ground = Ground::new().expect("memory");
+        // SAFETY: as in `run`.
+        let page = unsafe { &*(ground.at as *const Page) };
+        offer(page, &mut Guest::new(1), 7);
+        assert_eq!(page.header.cookie.load(Relaxed), 7);
+        assert!(
+            entrain_channel::word::Link::from_raw(page.link.link.load(Relaxed))
+                .is_some_and(|link| link.state == entrain_channel::word::LinkState::Offered)
+        );
+        assert_eq!(ground.map(false).expect("mapped"), ground.at);
+        assert_ne!(page.header.cookie.load(Relaxed), 7);
+        ground.map(true).expect("mapped");
+        assert_eq!(page.header.cookie.load(Relaxed), 7, "the same memory as before");
+        assert!(!ground.canary_changed().expect("readable"));
+        assert!(std::io::Write::write_all(&mut &ground.canary, b"x").is_err());
+    }
+
+    #[test]
+    fn descriptors_and_mappings_are_made() {
+        let ground = Ground::new().expect("memory");
+        let file = OwnedFd::from(ground.ram.try_clone().expect("a copy"));
+        assert_eq!(more_descriptors(&file, 100).expect("some").len(), 100);
+        let lines = || std::fs::read_to_string("/proc/self/maps").expect("readable").lines().count();
+        let before = lines();
+        more_mappings(100).expect("some");
+        assert!(lines() >= before + 90);
+    }
+}
