@@ -127,6 +127,9 @@ enum scx_ent_flags {
 #define SCX_DSQ_LOCAL	 ((1ULL << 63) | 2)
 #define SCX_DSQ_LOCAL_ON ((1ULL << 63) | (1ULL << 62))
 
+/* From the last task on. */
+#define SCX_DSQ_ITER_REV (1ULL << 16)
+
 struct bpf_iter_scx_dsq {
 	__u64 opaque[6];
 };

@@ -117,4 +117,20 @@ ENTRAIN_POLICY entrain_u64 entrain_charge_share(entrain_u64 ran, entrain_u64 sha
 	return entrain_max(ran * (ENTRAIN_WEIGHT_DEFAULT << ENTRAIN_SHARE_SHIFT) / share, 1);
 }
 
+/*
+ * How far ahead of its queue's clock a task's own may be: what `debt` nanoseconds on a CPU cost it, and no more than
+ * the queue's clock, which moves at the speed of all who are there together (`load`, the sum of their shares), comes
+ * in `wait`. Without the second bound a task of weight 1 beside one of 10,000 would wait for minutes after one slice.
+ */
+ENTRAIN_POLICY entrain_u64 entrain_lead(entrain_u64 debt, entrain_u64 wait, entrain_u64 share, entrain_u64 load)
+{
+	return entrain_min(entrain_charge_share(debt, share), entrain_charge_share(wait, entrain_max(load, share)));
+}
+
+/* The clock of a task that goes on waiting: at most `lead` ahead of its queue's. What it is owed stays. */
+ENTRAIN_POLICY entrain_u64 entrain_led_vtime(entrain_u64 vtime, entrain_u64 queue, entrain_u64 lead)
+{
+	return entrain_before(queue + lead, vtime) ? queue + lead : vtime;
+}
+
 #endif /* ENTRAIN_FAIR_H */

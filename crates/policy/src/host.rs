@@ -172,6 +172,8 @@ mod ffi {
         pub(super) safe fn entrain_n_move_vtime(vtime: u64, from: u64, to: u64, apart: u64) -> u64;
         pub(super) safe fn entrain_n_alone_vtime(vtime: u64, furthest: u64, behind: u64) -> u64;
         pub(super) safe fn entrain_n_wake_vtime(vtime: u64, queue: u64, credit: u64, debt: u64) -> u64;
+        pub(super) safe fn entrain_n_lead(debt: u64, wait: u64, share: u64, load: u64) -> u64;
+        pub(super) safe fn entrain_n_led_vtime(vtime: u64, queue: u64, lead: u64) -> u64;
         pub(super) safe fn entrain_n_latency_credit(target: u64, period: u64) -> u64;
         pub(super) safe fn entrain_n_share(group: u64, part: u64, active: u64) -> u64;
         pub(super) safe fn entrain_n_charge_share(ran: u64, share: u64) -> u64;
@@ -211,6 +213,16 @@ pub fn alone_vtime(vtime: u64, furthest: u64, behind: u64) -> u64 {
 /// The virtual time of a task that wakes up.
 pub fn wake_vtime(vtime: u64, queue: u64, credit: u64, debt: u64) -> u64 {
     ffi::entrain_n_wake_vtime(vtime, queue, credit, debt)
+}
+
+/// How far ahead of its queue a clock may be, virtual ns: `debt` ns of its own, and what `load` comes in `wait` ns.
+pub fn lead(debt: u64, wait: u64, share: u64, load: u64) -> u64 {
+    ffi::entrain_n_lead(debt, wait, share, load)
+}
+
+/// The virtual time of a task that goes on waiting.
+pub fn led_vtime(vtime: u64, queue: u64, lead: u64) -> u64 {
+    ffi::entrain_n_led_vtime(vtime, queue, lead)
 }
 
 /// Credit that serves a waking task within `target`, where everybody is served once in `period`; ns.

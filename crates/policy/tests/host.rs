@@ -51,6 +51,25 @@ proptest! {
     }
 
     #[test]
+    fn a_lead_is_worth_its_debt_at_any_share_and_no_wait_is_longer_than_the_bound(
+        debt in 0..10_000_000_000u64, wait in 0..10_000_000_000u64, share in 1..10_000u64 << 10, others in 0..1u64 << 40
+    ) {
+        let load = (share + others).min(10_000 << 10);
+        let lead = lead(debt, wait, share, load);
+        prop_assert!(lead <= charge_share(debt, share), "of its own time no more than the debt");
+        // The queue's clock comes that far in `wait`, at the speed of all who are there.
+        prop_assert!(lead <= charge_share(wait, load));
+        prop_assert!(lead == charge_share(debt, share) || lead == charge_share(wait, load), "one of the two binds");
+    }
+
+    #[test]
+    fn who_goes_on_waiting_loses_nothing_that_it_is_owed(vtime in word(), queue in word(), lead in 0..1u64 << 40) {
+        let led = led_vtime(vtime, queue, lead);
+        prop_assert!(!before(queue.wrapping_add(lead), led));
+        prop_assert!(led == vtime || before(queue.wrapping_add(lead), vtime));
+    }
+
+    #[test]
     fn a_latency_target_buys_at_most_a_period(target in word(), more in word(), period in word()) {
         let credit = latency_credit(target, period);
         prop_assert!(credit <= period);

@@ -44,6 +44,7 @@ tunables! {
     slice_max_ns: u64,
     credit_ns: u64,
     debt_ns: u64,
+    wait_max_ns: u64,
     granularity_ns: u64,
     min_run_ns: u64,
     min_run_vcpu_ns: u64,

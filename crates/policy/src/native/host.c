@@ -21,6 +21,16 @@ uint64_t entrain_n_wake_vtime(uint64_t vtime, uint64_t queue, uint64_t credit, u
 	return entrain_wake_vtime(vtime, queue, credit, debt);
 }
 
+uint64_t entrain_n_lead(uint64_t debt, uint64_t wait, uint64_t share, uint64_t load)
+{
+	return entrain_lead(debt, wait, share, load);
+}
+
+uint64_t entrain_n_led_vtime(uint64_t vtime, uint64_t queue, uint64_t lead)
+{
+	return entrain_led_vtime(vtime, queue, lead);
+}
+
 uint64_t entrain_n_latency_credit(uint64_t target, uint64_t period)
 {
 	return entrain_latency_credit(target, period);

@@ -18,7 +18,7 @@ static __always_inline void cpu__dispatch(__s32 cpu, struct task_struct *prev)
 	__s32 behind = -1;
 	bool waits, stays;
 
-	if (!c || cpu__take_next(c, cpu, now))
+	if (!c || cpu__take_next(c, cpu, now) || cpu__take_aged(c, cpu, now))
 		return;
 	/* The kernel keeps the one that ran when nothing is dispatched and it has a slice. */
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED))
@@ -61,23 +61,30 @@ static __always_inline void cpu__dispatch(__s32 cpu, struct task_struct *prev)
 
 /*
  * ops.tick. A slice was measured out when the task began; whoever has come since must not wait for one that nobody
- * waited for. And who woke too early to take the CPU, takes it now.
+ * waited for. And who woke too early to take the CPU, takes it now. One that never leaves its CPU is not charged for
+ * ever by what it shared with others when it came.
  */
 static __always_inline void cpu__tick(struct task_struct *p)
 {
 	__s32 cpu = scx_bpf_task_cpu(p);
 	struct cpu_ctx *c = cpu__ctx(cpu);
+	struct task_ctx *t = task__ctx(p);
+	__u64 now = scx_bpf_now();
+	struct task_struct *first;
 	struct wanting w;
-	__u64 now, first;
 
 	perf__tick(p);
-	if (!c || !c->started || cpu__is_excused(c) || c->waiting <= 0)
+	if (!c || !t || !c->started)
 		return;
-	now = scx_bpf_now();
+	task__renew_share(p, t, now);
+	if (cpu__is_excused(c) || c->waiting <= 0)
+		return;
 	if (entrain_sub(now, c->turn) + TICK_EARLY_NS < cpu__slice(c)) {
-		if (!cpu__first_vtime(c, cpu, &first))
+		first = cpu__first_task(c, cpu);
+		t = first ? task__ctx(first) : NULL;
+		if (!t)
 			return;
-		wanting__fill(&w, first, true, false);
+		wanting__fill(&w, t, first->scx.dsq_vtime, true, false);
 		if (!wanting__takes(&w, cpu__running_vtime(c, now), c, now))
 			return;
 	}

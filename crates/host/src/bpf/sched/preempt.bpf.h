@@ -186,6 +186,7 @@ static __always_inline void cpu__slice_begins(const struct cpu_ctx *c, __u32 cpu
 struct wanting {
 	__u64 vtime;
 	__u64 granularity;
+	__u64 migrate;	    /* what a move costs it, in virtual time */
 	__u64 vcpu_min_run; /* a vCPU that runs stays at least so long */
 };
 
@@ -193,10 +194,12 @@ struct wanting {
  * A vCPU leaves another vCPU a while, a task of the host does not. Worked out once: in the loop over the victims each
  * branch would double what the verifier has to look at.
  */
-static __always_inline void wanting__fill(struct wanting *w, __u64 vtime, bool vcpu, bool urgent)
+static __always_inline void wanting__fill(struct wanting *w, const struct task_ctx *t, __u64 vtime, bool vcpu,
+					  bool urgent)
 {
 	w->vtime = vtime;
-	w->granularity = entrain_granularity(granularity_ns, urgent);
+	w->granularity = task__vtime(t, entrain_granularity(granularity_ns, urgent));
+	w->migrate = task__vtime(t, migrate_ns);
 	w->vcpu_min_run = vcpu && !urgent ? min_run_vcpu_ns : min_run_ns;
 }
 
@@ -242,7 +245,7 @@ static __always_inline __s32 wanting__victim(const struct wanting *w, struct tas
 		if (!wanting__takes(w, running, c, now))
 			continue;
 		score = entrain_victim_score(w->vtime, running);
-		score = i ? entrain_sub(score, migrate_ns) : score;
+		score = i ? entrain_sub(score, w->migrate) : score;
 		if (score > best) {
 			best = score;
 			victim = cpu;

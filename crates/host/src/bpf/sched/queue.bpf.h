@@ -14,6 +14,10 @@
 /* CPUs whose queues one dispatch looks at for a task that has fallen behind; the next dispatch goes on from there. */
 #define FETCH_SCAN 2
 
+/* Tasks at the end of a queue that are asked how long they have waited, and how often in the longest wait. */
+#define AGED_SCAN  64
+#define AGED_LOOKS 8
+
 /* A directed yield that nobody has followed for so long is forgotten: the lock has moved on. */
 #define YIELD_STALE_NS (2 * ENTRAIN_MSEC)
 
@@ -57,6 +61,8 @@ static __always_inline void task__wait_begin(struct task_ctx *t, struct cpu_ctx 
 	t->queued = QUEUED_BY_ITSELF;
 	t->pub.queue = 1 + (c->llc & 63);
 	__sync_fetch_and_add(&c->waiting, 1);
+	t->loads = t->share;
+	__sync_fetch_and_add(&c->load, t->loads);
 	__sync_fetch_and_add(&llc__queue(c->llc)->waiting, 1);
 	target = t->pub.vcpu ? task__class(t)->latency : SCHED_CLASS_DEFAULT;
 	if (target == SCHED_CLASS_DEFAULT)
@@ -74,6 +80,7 @@ static __always_inline void task__wait_uncount(struct task_ctx *t, __u32 cpu)
 	if (!c)
 		return;
 	__sync_fetch_and_add(&c->waiting, -1);
+	__sync_fetch_and_add(&c->load, -(__u64)t->loads);
 	__sync_fetch_and_add(&llc__queue(c->llc)->waiting, -1);
 	if (t->hurries)
 		__sync_fetch_and_add(&c->hurried, -1);
@@ -145,6 +152,39 @@ static __always_inline struct task_struct *cpu__first_task(const struct cpu_ctx 
 	return c->waiting > 0 ? scx_bpf_dsq_peek(DSQ_CPU(cpu)) : NULL;
 }
 
+/*
+ * One that has waited too long, since weights or tasks have come that its clock did not reckon with, goes next; of
+ * several the one that has waited longest. Only from ops.dispatch. Returns whether it was put on this CPU.
+ */
+static __always_inline bool cpu__take_aged(struct cpu_ctx *c, __s32 cpu, __u64 now)
+{
+	__u64 since = now - wait_max_ns, longest = 0;
+	struct task_struct *p;
+	struct task_ctx *t;
+	__u32 seen = 0;
+
+	if (c->waiting <= 0 || now < c->aged)
+		return false;
+	c->aged = now + wait_max_ns / AGED_LOOKS;
+	/* From the end, where those are that are far ahead. */
+	bpf_for_each (scx_dsq, p, DSQ_CPU(cpu), SCX_DSQ_ITER_REV) {
+		if (seen++ >= AGED_SCAN)
+			break;
+		t = task__ctx(p);
+		if (t && t->waiting && entrain_before(t->waiting, since)) {
+			since = t->waiting;
+			longest = p->scx.tid;
+		}
+	}
+	p = longest ? scx_bpf_tid_to_task(longest) : NULL;
+	t = p ? task__ctx(p) : NULL;
+	if (!t || !task__take(p, t, cpu))
+		return false;
+	/* Where one has waited too long, others have, too; half of the turns are theirs. */
+	c->aged = now + 2 * cpu__slice(c);
+	return true;
+}
+
 /* The clock of the first who waits in a CPU's queue. Returns whether anybody does. */
 static __always_inline bool cpu__first_vtime(const struct cpu_ctx *c, __u32 cpu, __u64 *vtime)
 {
@@ -170,14 +210,18 @@ static __always_inline __s32 cpu__behind(struct cpu_ctx *c, __s32 cpu, __u64 our
 		__u32 other = c->probe + 1 < nr_cpus ? c->probe + 1 : 0;
 		struct cpu_ctx *o = cpu__ctx(other);
 		struct task_struct *p;
+		struct task_ctx *t;
 
 		c->probe = other;
 		if (!o || other == cpu || o->llc != c->llc)
 			continue;
 		p = cpu__first_task(o, other);
 		/* One that may not come here is not for this CPU to make way for. */
-		if (p && entrain_fetch(p->scx.dsq_vtime, ours, migrate_ns) && !p->migration_disabled &&
-		    bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+		if (!p || !entrain_before(p->scx.dsq_vtime, ours) || p->migration_disabled ||
+		    !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+			continue;
+		t = task__ctx(p);
+		if (t && entrain_fetch(p->scx.dsq_vtime, ours, task__vtime(t, migrate_ns)))
 			return other;
 	}
 	return -1;

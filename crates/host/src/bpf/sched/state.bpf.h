@@ -81,6 +81,7 @@ struct task_ctx {
 	__u32 level;	      /* enum entrain_critical when it was last taken off a CPU */
 	enum front front;     /* whether it goes to the front of its queue */
 	__u32 share;	      /* what it was charged by last, 1/1024 of a weight */
+	__u32 loads;	      /* queued: the share that the CPU's load counts it with */
 	enum leaving leaving; /* whether it goes, and why */
 	enum short_stay stay; /* why it was put to the front, and leaves soon */
 	__u32 heir;	      /* 1: it goes on with the turn of the one who gave way to it */
@@ -120,7 +121,8 @@ struct cpu_ctx {
 	__s32 hurried;	      /* tasks in its queue whose class has a target for their wait, ... */
 	__u32 pad;
 	__u64 target; /* ... and the shortest of these targets, ns */
-	__u64 pad2[2];
+	__u64 load;   /* shares of the tasks in its queue */
+	__u64 aged;   /* when to look again for a task that waits too long */
 };
 
 /* One CPU's performance (perf_level.bpf.h), read by the daemon. Written under its run-queue lock, but for `removed`. */
@@ -276,6 +278,18 @@ static __always_inline __u64 cpu__clock(const struct cpu_ctx *c)
 	__u64 all = llc__queue(c->llc)->vtime, here = c->clock;
 
 	return (c->started || c->waiting > 0) && entrain_before(here, all) ? here : all;
+}
+
+/* What so long on a CPU costs a task, in virtual time. */
+static __always_inline __u64 task__vtime(const struct task_ctx *t, __u64 ns)
+{
+	return entrain_charge_share(ns, t->share);
+}
+
+/* The shares of all who want this CPU, 1/1024 of a weight. */
+static __always_inline __u64 cpu__load(const struct cpu_ctx *c)
+{
+	return c->load + (c->started ? c->share : 0);
 }
 
 /* The clock of the task that runs on a CPU, charged up to now. */

@@ -7,15 +7,6 @@
 #include "perf_level.bpf.h"
 #include "perf_idle.bpf.h"
 
-/* What the task is charged by; worked out anew only now and then, as that takes a walk up the cgroups. */
-static __always_inline void task__renew_share(struct task_struct *p, struct task_ctx *t, __u64 now)
-{
-	if (t->share_at && entrain_sub(now, t->share_at) <= CGROUP_STALE_NS)
-		return;
-	t->share = task__share(p, now);
-	t->share_at = now;
-}
-
 /* ops.running. */
 static __always_inline void stay__begin(struct task_struct *p)
 {

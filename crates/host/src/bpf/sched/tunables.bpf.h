@@ -7,6 +7,9 @@
 #include "policy.h"
 
 /*
+ * Virtual times (credit, debt, granularity, migrate, yield_ahead) are what so long on a CPU costs the task in question:
+ * each is scaled by that task's share before it is compared with a clock.
+ *
  * Tunables. The defaults need no tuning; each line says what is paid for what. Set by the loader before load.
  * Slices end at the timer tick (1/HZ), so times below one tick act through the re-check timer alone.
  */
@@ -23,6 +26,11 @@ const volatile __u64 slice_hurry_ns = 1 * ENTRAIN_MSEC;
 const volatile __u64 credit_ns = 6 * ENTRAIN_MSEC;
 /* How far ahead of the queue a clock may be when its task wakes; bounds the wait after a change of queue or weight. */
 const volatile __u64 debt_ns = 100 * ENTRAIN_MSEC;
+/*
+ * A runnable task waits about so long at most, however small its share is beside the others': less gives light tasks
+ * more than their share where weights are far apart. The kernel's watchdog ends the scheduler at 10 s.
+ */
+const volatile __u64 wait_max_ns = 1 * ENTRAIN_SEC;
 /* Wake-up preemption: virtual time that a victim must be ahead, and how long it has stayed at least. */
 const volatile __u64 granularity_ns = 1 * ENTRAIN_MSEC;
 const volatile __u64 min_run_ns = 200 * ENTRAIN_USEC;

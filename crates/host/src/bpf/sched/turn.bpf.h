@@ -10,6 +10,18 @@
 #include "together.bpf.h"
 #include "limit.bpf.h"
 
+/*
+ * What the task is charged by; worked out anew only now and then, as that takes a walk up the cgroups. Only in operations
+ * that are called for this task: elsewhere the kernel refuses to tell its cgroup, and leaves the scheduler.
+ */
+static __always_inline void task__renew_share(struct task_struct *p, struct task_ctx *t, __u64 now)
+{
+	if (t->share_at && entrain_sub(now, t->share_at) <= CGROUP_STALE_NS)
+		return;
+	t->share = task__share(p, now);
+	t->share_at = now;
+}
+
 /* From here on the task's clock is measured by that of this CPU. */
 static __always_inline void task__measure_by(struct task_ctx *t, const struct cpu_ctx *c, __u32 cpu)
 {
@@ -19,7 +31,8 @@ static __always_inline void task__measure_by(struct task_ctx *t, const struct cp
 	if (!cpu_or_none__is_none(t->measured) && t->measured != here)
 		from = cpu__ctx(cpu_or_none__cpu(t->measured));
 	if (from)
-		t->pub.vtime = entrain_move_vtime(t->pub.vtime, cpu__clock(from), cpu__clock(c), debt_ns);
+		t->pub.vtime = entrain_move_vtime(t->pub.vtime, cpu__clock(from), cpu__clock(c),
+						  task__vtime(t, debt_ns));
 	t->measured = here;
 }
 
@@ -29,7 +42,15 @@ static __always_inline void task__measure_by(struct task_ctx *t, const struct cp
  */
 static __always_inline void task__woke(struct task_ctx *t, const struct cpu_ctx *c, __u64 credit)
 {
-	t->pub.vtime = entrain_wake_vtime(t->pub.vtime, cpu__clock(c), credit, debt_ns);
+	t->pub.vtime = entrain_wake_vtime(t->pub.vtime, cpu__clock(c), task__vtime(t, credit),
+					  entrain_lead(debt_ns, wait_max_ns, t->share, cpu__load(c)));
+}
+
+/* One that did not sleep goes on waiting. */
+static __always_inline void task__waits_on(struct task_ctx *t, const struct cpu_ctx *c)
+{
+	t->pub.vtime = entrain_led_vtime(t->pub.vtime, cpu__clock(c),
+					 entrain_charge_share(wait_max_ns, entrain_max(cpu__load(c), t->share)));
 }
 
 /* An extension or a short stay ends; what was not used of an extension goes back. */
@@ -57,7 +78,7 @@ static __always_inline void cpu__clocks_move(struct cpu_ctx *c, struct task_ctx 
 	struct queue_ctx *q = llc__queue(c->llc);
 
 	if (!waits)
-		t->pub.vtime = entrain_alone_vtime(t->pub.vtime, q->vtime, debt_ns);
+		t->pub.vtime = entrain_alone_vtime(t->pub.vtime, q->vtime, task__vtime(t, debt_ns));
 	q->vtime = entrain_queue_vtime(q->vtime, t->pub.vtime, waits, first);
 	c->clock = entrain_queue_vtime(c->clock, t->pub.vtime, waits, first);
 }
@@ -81,6 +102,7 @@ static __always_inline void task__new_turn(struct task_struct *prev, struct task
 		c->started = now;
 		cpu__clocks_move(c, t, waits, first);
 		c->vtime = t->pub.vtime;
+		c->share = t->share;
 	}
 	c->turn = now;
 	task__tell_extended(prev, t, false);

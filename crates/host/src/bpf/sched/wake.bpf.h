@@ -28,6 +28,7 @@ static __always_inline __s32 task__select_cpu(struct task_struct *p, __s32 prev_
 	/* It does not come by ops.enqueue; with the clock of long ago it would keep the CPU for as long as it slept. */
 	c = cpu__ctx(cpu);
 	if (t && c) {
+		task__renew_share(p, t, scx_bpf_now());
 		task__measure_by(t, c, cpu);
 		task__woke(t, c, credit_ns);
 	}
@@ -49,6 +50,8 @@ static __always_inline bool task__arrive(struct task_struct *p, struct task_ctx 
 		task__woke(t, c, task__credit(t, urgent));
 	} else if (t->fresh) {
 		t->pub.vtime = clock;
+	} else {
+		task__waits_on(t, c);
 	}
 	t->fresh = 0;
 	return urgent;
@@ -91,6 +94,7 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 		return;
 	}
 	task__wait_end(t);
+	task__renew_share(p, t, now);
 	clock = cpu__clock(c);
 	urgent = task__arrive(p, t, c, cpu, wakeup, now);
 	if (limit__parks(p, &t->limit, cpu, t->pub.vtime - clock, now, enq_flags))
@@ -104,14 +108,14 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 	}
 	vtime = t->pub.vtime;
 	if (t->front == FRONT_NEXT) {
-		vtime = clock - 2 * credit_ns;
+		vtime = clock - task__vtime(t, 2 * credit_ns);
 		task__count(t, SCHED_FRONTED, 1);
 		task__boosted(p);
 	}
 	if (use_wake_preempt && wakeup) {
 		struct wanting w;
 
-		wanting__fill(&w, vtime, t->pub.vcpu, urgent);
+		wanting__fill(&w, t, vtime, t->pub.vcpu, urgent);
 		victim = wanting__victim(&w, p, cpu, now);
 		if (victim >= 0 && victim != cpu) {
 			cpu = victim;

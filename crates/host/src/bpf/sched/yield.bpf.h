@@ -56,7 +56,7 @@ static __always_inline void spinner__leave(const struct spinner *s)
 static __always_inline bool spinner__give_way(const struct spinner *s, struct task_struct *to, struct task_ctx *t,
 					      bool owes)
 {
-	struct entrain_yield_limits limits = {.turn = s->turn, .again = yield_again_ns, .ahead = yield_ahead_ns};
+	struct entrain_yield_limits limits = {.turn = s->turn, .again = yield_again_ns};
 	struct cpu_ctx *home = cpu__ctx(t->cpu);
 	struct entrain_yield_in in = {};
 	enum entrain_yield_verdict verdict;
@@ -64,6 +64,7 @@ static __always_inline bool spinner__give_way(const struct spinner *s, struct ta
 
 	if (!home)
 		return false;
+	limits.ahead = task__vtime(t, yield_ahead_ns);
 	in.sibling = s->task->tgid == to->tgid;
 	in.waiting = t->waiting && t->queued;
 	in.allowed = !to->migration_disabled && bpf_cpumask_test_cpu(s->cpu, to->cpus_ptr);

@@ -11,6 +11,8 @@ const EBUSY: i32 = -16;
 const EEXIST: i32 = -17;
 const EINVAL: i32 = -22;
 
+/// `SCX_DSQ_ITER_REV`: from the last task on.
+const ITER_REV: u64 = 1 << 16;
 /// `SCX_KICK_IDLE`.
 const KICK_IDLE: u64 = 1;
 /// `SCX_KICK_PREEMPT`.
@@ -76,14 +78,16 @@ impl Kernel {
         self.dsq(found?).tasks.front().copied()
     }
 
-    /// `bpf_iter_scx_dsq_new()`. The cursor holds: 1 + the queue, the newest insertion seen, 1 + a snapshot, the next.
+    /// `bpf_iter_scx_dsq_new()`. The cursor holds: 1 + the queue, the newest insertion seen, 1 + a snapshot, the next,
+    /// and the flags.
     pub(crate) fn kf_iter_new(&mut self, it: &mut [u64; 6], id: u64, flags: u64) -> i32 {
         *it = [0; 6];
-        if flags != 0 {
+        if flags & !ITER_REV != 0 {
             return EINVAL;
         }
         let Some(dsq) = self.find_user_dsq(id) else { return ENOENT };
         it[0] = u64::from(dsq.0) + 1;
+        it[4] = flags & ITER_REV;
         it[1] = self.dsq(dsq).seq.into();
         0
     }
@@ -91,7 +95,10 @@ impl Kernel {
     pub(crate) fn kf_iter_next(&mut self, it: &mut [u64; 6]) -> Option<TaskId> {
         let dsq = DsqIndex(it[0].checked_sub(1)? as u32);
         if it[2] == 0 {
-            let tasks: Vec<_> = self.dsq(dsq).tasks.iter().copied().collect();
+            let mut tasks: Vec<_> = self.dsq(dsq).tasks.iter().copied().collect();
+            if it[4] != 0 {
+                tasks.reverse();
+            }
             let slot = self.scx.snapshots.iter().position(Option::is_none).unwrap_or(self.scx.snapshots.len());
             if slot == self.scx.snapshots.len() {
                 self.scx.snapshots.push(None);
