@@ -49,6 +49,7 @@ struct sched_ext_entity {
 
 struct thread_info {
 	__u32 cpu;
+	__u64 preempt_count; /* arm64: the low half is the count; on x86 it is not here */
 };
 
 struct signal_struct {

@@ -117,6 +117,17 @@ ENTRAIN_POLICY entrain_u64 entrain_charge_share(entrain_u64 ran, entrain_u64 sha
 	return entrain_max(ran * (ENTRAIN_WEIGHT_DEFAULT << ENTRAIN_SHARE_SHIFT) / share, 1);
 }
 
+/* The time on a CPU that costs so much virtual time, rounded up: entrain_charge_share() the other way round. */
+ENTRAIN_POLICY entrain_u64 entrain_time_of(entrain_u64 vtime, entrain_u64 share)
+{
+	entrain_u64 unit = ENTRAIN_WEIGHT_DEFAULT << ENTRAIN_SHARE_SHIFT;
+
+	share = entrain_min(entrain_max(share, 1), ENTRAIN_SHARE_MAX);
+	if (vtime / unit >= ENTRAIN_CHARGE_MAX / share)
+		return ENTRAIN_CHARGE_MAX;
+	return vtime / unit * share + (vtime % unit * share + unit - 1) / unit;
+}
+
 /*
  * How far ahead of its queue's clock a task's own may be: what `debt` nanoseconds on a CPU cost it, and no more than
  * the queue's clock, which moves at the speed of all who are there together (`load`, the sum of their shares), comes

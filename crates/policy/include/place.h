@@ -47,6 +47,19 @@ ENTRAIN_POLICY int entrain_preempt(const struct entrain_preempt_in *in, const st
 }
 
 /*
+ * After how many ns the answer of entrain_preempt() is yes, if all goes on as it does: the victim's protection is over
+ * then, and its clock, which moves at its share, far enough ahead. 0: it is yes now.
+ */
+ENTRAIN_POLICY entrain_u64 entrain_preempt_after(const struct entrain_preempt_in *in,
+						 const struct entrain_preempt_limits *l, entrain_u64 share)
+{
+	entrain_u64 ahead = in->vtime + l->granularity + 1;
+	entrain_u64 clock = entrain_before(in->victim_vtime, ahead) ? ahead - in->victim_vtime : 0;
+
+	return entrain_max(entrain_time_of(clock, share), entrain_sub(l->min_run, in->victim_ran));
+}
+
+/*
  * How good a CPU is as a victim's: the further its task's clock is ahead, the better. Returns the distance in virtual
  * time, 0 where the task that runs is not ahead at all.
  */

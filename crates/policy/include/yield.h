@@ -3,21 +3,22 @@
  * Whether a directed yield (KVM's answer to a vCPU that spins) is followed. KVM knows only which siblings stand ready;
  * it tries them in turn, so a refusal costs one step of its loop and a yield to the wrong one costs two context
  * switches and leaves the lock's holder where it was (reference 3: most targets hold nothing; redundant yields to the
- * same target). A VM whose vCPUs yield to one another all the time keeps a CPU no longer than one that doesn't.
+ * same target). A VM whose vCPUs yield to one another all the time keeps a CPU no longer than one that doesn't: what
+ * they hand on is the turn of one of them, who pays for it. So how far the target's own clock has come is no matter
+ * here.
  */
 #ifndef ENTRAIN_YIELD_H
 #define ENTRAIN_YIELD_H
 
 #include "policy.h"
-#include "fair.h"
 
 enum entrain_yield_verdict {
 	ENTRAIN_YIELD_HONOURED = 0,
 	ENTRAIN_YIELD_NOT_WAITING = 1,	 /* runs already, or is not queued with us */
-	ENTRAIN_YIELD_HOLDS_NOTHING = 2, /* preempted in user mode, or with a preempt count of 0; owes nothing */
+	ENTRAIN_YIELD_HOLDS_NOTHING = 2, /* preempted in user mode, with a preempt count of 0, spinning; owes nothing */
 	ENTRAIN_YIELD_JUST_BOOSTED = 3,	 /* another vCPU's yield already put it at the front */
 	ENTRAIN_YIELD_FOREIGN = 4,	 /* of another VM: the yielder may give away only its own time */
-	ENTRAIN_YIELD_UNFAIR = 5,	 /* the turn is over, or the target has run too far ahead */
+	ENTRAIN_YIELD_UNFAIR = 5,	 /* the turn is over */
 	ENTRAIN_YIELD_NOT_ALLOWED = 6,	 /* its affinity excludes the yielder's CPU */
 	ENTRAIN_YIELD_VERDICTS = 7,
 };
@@ -27,10 +28,9 @@ struct entrain_yield_in {
 	entrain_u32 sibling; /* same VM */
 	entrain_u32 allowed; /* target may run on the yielder's CPU */
 	entrain_u32 level;   /* enum entrain_critical of the target when it was switched out */
+	entrain_u32 spins;   /* it was spinning then: its preempt count says nothing */
 	entrain_u32 owes;    /* an interrupt waits for the target: the one who spins may have sent it */
 	entrain_u64 boosted; /* ns since another yield put it to the front, ~0 if none did since it last ran */
-	entrain_u64 vtime;   /* of the target */
-	entrain_u64 queue;   /* the queue's virtual time */
 	/* ns since the CPU last went to somebody by his clock: yields hand on what is left of a turn */
 	entrain_u64 turn;
 };
@@ -38,7 +38,6 @@ struct entrain_yield_in {
 struct entrain_yield_limits {
 	entrain_u64 turn;  /* how long a turn lasts: the slice of the one who began it */
 	entrain_u64 again; /* a boost counts as pending for so long */
-	entrain_u64 ahead; /* most that the target's virtual time may be ahead of the queue's */
 };
 
 ENTRAIN_POLICY enum entrain_yield_verdict entrain_yield(const struct entrain_yield_in *in,
@@ -52,9 +51,9 @@ ENTRAIN_POLICY enum entrain_yield_verdict entrain_yield(const struct entrain_yie
 		return ENTRAIN_YIELD_NOT_ALLOWED;
 	if (in->boosted < l->again)
 		return ENTRAIN_YIELD_JUST_BOOSTED;
-	if (!in->owes && (in->level == ENTRAIN_CRITICAL_USER || in->level == ENTRAIN_CRITICAL_FREE))
+	if (!in->owes && (in->spins || in->level == ENTRAIN_CRITICAL_USER || in->level == ENTRAIN_CRITICAL_FREE))
 		return ENTRAIN_YIELD_HOLDS_NOTHING;
-	if (in->turn >= l->turn || entrain_before(in->queue + l->ahead, in->vtime))
+	if (in->turn >= l->turn)
 		return ENTRAIN_YIELD_UNFAIR;
 	return ENTRAIN_YIELD_HONOURED;
 }

@@ -1,4 +1,4 @@
-//! The host scheduler's decisions: native bindings of `fair.h`, `slice.h`, `extend.h`, `yield.h`, `place.h`.
+//! The host scheduler's decisions: native bindings of `fair.h`, `slice.h`, `extend.h`, `yield.h`, `place.h`, `cost.h`.
 //!
 //! Fields and units are those of the headers; virtual times wrap and are compared by difference.
 
@@ -89,14 +89,12 @@ pub struct YieldIn {
     pub allowed: u32,
     /// Its [`Critical`] level when it was switched out.
     pub level: u32,
+    /// It was spinning then.
+    pub spins: u32,
     /// An interrupt waits for it.
     pub owes: u32,
     /// ns since another yield put it to the front, `u64::MAX` if none.
     pub boosted: u64,
-    /// Of the target.
-    pub vtime: u64,
-    /// The queue's virtual time.
-    pub queue: u64,
     /// Since the CPU last went to somebody by his clock, ns.
     pub turn: u64,
 }
@@ -109,8 +107,6 @@ pub struct YieldLimits {
     pub turn: u64,
     /// A boost counts as pending for so long, ns.
     pub again: u64,
-    /// Most that the target may be ahead of the queue, ns of virtual time.
-    pub ahead: u64,
 }
 
 /// Outcome of [`lend`], in the order of `enum entrain_lend_verdict`.
@@ -137,7 +133,7 @@ pub enum Yield {
     JustBoosted,
     /// It belongs to another VM.
     Foreign,
-    /// It ran too far ahead.
+    /// The turn is over.
     Unfair,
     /// Its affinity excludes the CPU.
     NotAllowed,
@@ -172,6 +168,10 @@ mod ffi {
         pub(super) safe fn entrain_n_move_vtime(vtime: u64, from: u64, to: u64, apart: u64) -> u64;
         pub(super) safe fn entrain_n_alone_vtime(vtime: u64, furthest: u64, behind: u64) -> u64;
         pub(super) safe fn entrain_n_wake_vtime(vtime: u64, queue: u64, credit: u64, debt: u64) -> u64;
+        pub(super) safe fn entrain_n_time_of(vtime: u64, share: u64) -> u64;
+        pub(super) safe fn entrain_n_preempt_after(input: &PreemptIn, limits: &PreemptLimits, share: u64) -> u64;
+        pub(super) safe fn entrain_n_cost(mean: u64, sample: u64) -> u64;
+        pub(super) safe fn entrain_n_costs(mean: u64, times: u64, most: u64) -> u64;
         pub(super) safe fn entrain_n_lead(debt: u64, wait: u64, share: u64, load: u64) -> u64;
         pub(super) safe fn entrain_n_led_vtime(vtime: u64, queue: u64, lead: u64) -> u64;
         pub(super) safe fn entrain_n_latency_credit(target: u64, period: u64) -> u64;
@@ -213,6 +213,11 @@ pub fn alone_vtime(vtime: u64, furthest: u64, behind: u64) -> u64 {
 /// The virtual time of a task that wakes up.
 pub fn wake_vtime(vtime: u64, queue: u64, credit: u64, debt: u64) -> u64 {
     ffi::entrain_n_wake_vtime(vtime, queue, credit, debt)
+}
+
+/// The time on a CPU that costs so much virtual time, ns; at most 10 s.
+pub fn time_of(vtime: u64, share: u64) -> u64 {
+    ffi::entrain_n_time_of(vtime, share)
 }
 
 /// How far ahead of its queue a clock may be, virtual ns: `debt` ns of its own, and what `load` comes in `wait` ns.
@@ -301,4 +306,19 @@ pub fn granularity(granularity: u64, urgent: bool) -> u64 {
 /// Whether a task that wakes takes the CPU.
 pub fn preempt(input: &PreemptIn, limits: &PreemptLimits) -> bool {
     ffi::entrain_n_preempt(input, limits) != 0
+}
+
+/// After how many ns [`preempt`] says yes, if the victim, of this share, runs on.
+pub fn preempt_after(input: &PreemptIn, limits: &PreemptLimits, share: u64) -> u64 {
+    ffi::entrain_n_preempt_after(input, limits, share)
+}
+
+/// The mean cost of a switch, ns, after one more sample; 0: none is known.
+pub fn cost(mean: u64, sample: u64) -> u64 {
+    ffi::entrain_n_cost(mean, sample)
+}
+
+/// So many times the cost of a switch, at most `most`, ns.
+pub fn costs(mean: u64, times: u64, most: u64) -> u64 {
+    ffi::entrain_n_costs(mean, times, most)
 }

@@ -187,16 +187,15 @@ proptest! {
 
     #[test]
     fn only_a_waiting_sibling_that_may_hold_something_is_followed(
-        waiting in 0..2u32, sibling in 0..2u32, allowed in 0..2u32, level in any::<u32>(), owes in 0..2u32, boosted in word(), vtime in word(), queue in word(), turn in 0..12_000_000u64
+        waiting in 0..2u32, sibling in 0..2u32, allowed in 0..2u32, level in any::<u32>(), spins in 0..2u32, owes in 0..2u32, boosted in word(), turn in 0..12_000_000u64
     ) {
-        let limits = YieldLimits { turn: 6_000_000, again: 1_000_000, ahead: 16_000_000 };
-        let verdict = yield_to(&YieldIn { waiting, sibling, allowed, level, owes, boosted, vtime, queue, turn }, &limits);
+        let limits = YieldLimits { turn: 6_000_000, again: 1_000_000 };
+        let verdict = yield_to(&YieldIn { waiting, sibling, allowed, level, spins, owes, boosted, turn }, &limits);
         if verdict == Yield::Honoured {
             prop_assert!(waiting == 1 && sibling == 1 && allowed == 1);
             prop_assert!(boosted >= limits.again);
             prop_assert!(turn < limits.turn, "no yield makes a turn longer");
-            prop_assert!(owes == 1 || (level != Critical::User as u32 && level != Critical::Free as u32));
-            prop_assert!(!before(queue.wrapping_add(limits.ahead), vtime));
+            prop_assert!(owes == 1 || spins == 0 && (level != Critical::User as u32 && level != Critical::Free as u32));
         }
         if sibling == 0 {
             prop_assert_eq!(verdict, Yield::Foreign, "a guest gives away no one else's time");
@@ -245,6 +244,51 @@ proptest! {
         // However urgent: a victim keeps its shortest stay.
         let fresh = PreemptIn { victim_ran: ran % (min_run + 1), ..behind };
         prop_assert_eq!(preempt(&fresh, &limits), fresh.victim_ran == min_run);
+    }
+
+    #[test]
+    fn time_is_what_costs_so_much(vtime in word(), share in word()) {
+        let time = time_of(vtime, share);
+        prop_assert!(time <= 10_000_000_000);
+        if time < 10_000_000_000 {
+            prop_assert!(charge_share(time, share) + 1 >= vtime, "rounded up, but for what the charge rounds down");
+            prop_assert!(time == 0 || charge_share(time - 1, share) <= vtime);
+        }
+    }
+
+    #[test]
+    fn a_wake_up_that_was_refused_is_let_in_when_it_was_told(
+        vtime in word(), ahead in -1i64 << 30..1 << 30, ran in 0..10_000_000u64, granularity in 0..1u64 << 24, min_run in 0..1u64 << 24, share in 100..10_000u64 << 10
+    ) {
+        let limits = PreemptLimits { granularity, min_run };
+        let input = PreemptIn { vtime, victim_vtime: vtime.wrapping_add_signed(ahead), victim_ran: ran };
+        let after = preempt_after(&input, &limits, share);
+        let then = |ns: u64| PreemptIn { victim_vtime: input.victim_vtime.wrapping_add(charge_share(ns, share)), victim_ran: ran + ns, ..input };
+        prop_assert_eq!(after == 0, preempt(&input, &limits));
+        // One stay is charged as ten seconds at most.
+        prop_assume!(after < 9_000_000_000);
+        // One ns of its own and one of virtual time are lost to rounding.
+        prop_assert!(preempt(&then(after + 1 + share / (100 << 10)), &limits));
+        prop_assert!(after < 2 || !preempt(&then(after - 2), &limits) || share > 100 << 10);
+    }
+
+    #[test]
+    fn a_cost_follows_what_is_measured_and_one_interrupt_does_not_move_it_far(mean in 0..10_000_000u64, samples in prop::collection::vec(100..100_000u64, 40), outlier in word()) {
+        let mut cost_now = samples.iter().fold(mean, |mean, sample| cost(mean, *sample));
+        let (least, most) = (samples.iter().min().unwrap(), samples.iter().max().unwrap());
+        // What is left of the first mean after 40 samples: less than a hundredth of it, and rounding.
+        prop_assert!(cost_now + 8 >= *least && cost_now <= most + mean / 100 + 8, "{cost_now} of {least}..{most}");
+        let before = cost_now;
+        cost_now = cost(cost_now, outlier);
+        prop_assert!(cost_now <= before * 11 / 8 + 1);
+        prop_assert!(cost_now >= 1, "a cost that is known stays known");
+    }
+
+    #[test]
+    fn times_follow_costs_up_to_their_bounds(mean in word(), times in word(), most in word()) {
+        let time = costs(mean, times, most);
+        prop_assert!(time <= most);
+        prop_assert!(mean != 0 || time == most, "no cost is known: the bound");
     }
 
     #[test]

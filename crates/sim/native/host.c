@@ -9,12 +9,17 @@
 unsigned long arch_freq_scale = 1024;
 #define bpf_per_cpu_ptr(variable, cpu) ((__u32)(cpu) < sim.nr_cpus ? (variable) : NULL)
 
+/* x86 keeps its count here; a simulated machine's, of whatever architecture, is in thread_info. */
+#define bpf_this_cpu_ptr(variable) (variable)
+
 /* Tunables (const volatile) are set before a machine starts. */
 #define const
 #include "sched.bpf.c"
 #define LICENSE observe_license
 #include "observe.bpf.c"
 #undef const
+
+int __preempt_count;
 
 SIM_OPERATIONS(entrain_ops)
 

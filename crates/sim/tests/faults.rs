@@ -180,12 +180,14 @@ fn clock(arm: Arm) -> (f64, f64) {
     (ms(waits[waits.len() * 99 / 100]), ms(waits[waits.len() - 1]))
 }
 
-/// Issue 26: beside locks the worst delay of a guest's clock is a multiple of stock's.
+/// Issue 26: beside locks the worst delay of a guest's clock was a multiple of stock's. What is left is that vCPUs take
+/// turns, where EEVDF's yield for ever: the clock of one that waits for its turn is late by the turns of the others.
 #[test]
-fn finds_that_clocks_beside_locks_are_late() {
+fn finds_that_clocks_beside_locks_wait_for_turns() {
     let (entrain, stock) = (clock(Arm::HOST), clock(Arm::STOCK));
     println!("a 2 ms clock beside locks, p99 and worst delay, ms: {entrain:.2?}, with EEVDF {stock:.2?}");
-    assert!(entrain.1 > 1.5 * stock.1, "no worse than stock: {entrain:?}, {stock:?}");
+    assert!(entrain.1 < 1.5 * stock.1, "the worst is no worse than stock's: {entrain:?}, {stock:?}");
+    assert!(entrain.0 > 1.5 * stock.0, "p99 is that of stock: {entrain:?}, {stock:?}");
 }
 
 /// Waits beside an idle CPU of more than 200 µs in 10 s, and the longest, µs.
@@ -205,7 +207,7 @@ fn finds_that_an_idle_cpu_is_missed() {
     assert!(entrain.0 > 0, "no idle CPU is missed");
 }
 
-/// Issue 26, fault 5: a thread of the host beside a vCPU that computes; p50 and p99 of its wake-ups, µs.
+/// Issue 26, fault 5, mended: a thread of the host beside a vCPU that computes; p50 and p99 of its wake-ups, µs.
 fn worker_beside_vcpu(arm: Arm) -> (u32, u32) {
     let mut world = host(1, Shape::flat(1), arm);
     let m = guest(&mut world, 1, arm);
@@ -219,10 +221,10 @@ fn worker_beside_vcpu(arm: Arm) -> (u32, u32) {
 }
 
 #[test]
-fn finds_that_host_threads_wait_for_vcpus_at_ticks() {
+fn host_threads_do_not_wait_for_ticks() {
     let (entrain, stock) = (worker_beside_vcpu(Arm::HOST), worker_beside_vcpu(Arm::STOCK));
     println!("a host's thread beside a vCPU, p50 and p99 of its wake-ups, µs: {entrain:?}, with EEVDF {stock:?}");
-    assert!(entrain.1 > 3_000, "it is let in within a tick: {entrain:?}");
+    assert!(entrain.1 < 500, "it is let in as soon as the vCPU has had its shortest stay: {entrain:?}");
 }
 
 /// Broadcasts that three guests of 4 vCPUs get answered on 4 pCPUs, 1/s, and the yields followed for each.
@@ -244,12 +246,12 @@ fn shootdowns(arm: Arm) -> (f64, f64) {
     (done as f64, yields as f64 / done.max(1) as f64)
 }
 
-/// Issue 26, fault 10: who spins counts as one who holds something, and is yielded to.
+/// Issue 26, fault 10: who spins counted as one who holds something, and was yielded to: 135 yields for a broadcast.
 #[test]
-fn finds_that_spinners_yield_to_one_another() {
+fn spinners_do_not_yield_to_one_another() {
     let (entrain, stock) = (shootdowns(Arm::HOST), shootdowns(Arm::STOCK));
     println!("shootdowns a second, and yields for each: {entrain:.0?}, with EEVDF {stock:.0?}");
-    assert!(entrain.1 > 30.0 && entrain.0 < 0.5 * stock.0, "yields are of use: {entrain:?}, {stock:?}");
+    assert!(entrain.1 < 3.0, "yields are of use: {entrain:?}, {stock:?}");
 }
 
 /// 25 equal groups of two hogs below one group, on 8 CPUs at one cache: least and most of what a group should have.

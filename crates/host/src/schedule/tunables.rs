@@ -39,10 +39,14 @@ macro_rules! tunables {
 }
 
 tunables! {
+    protect_costs: u64,
+    slice_costs: u64,
+    look_costs: u64,
     period_ns: u64,
     slice_min_ns: u64,
     slice_max_ns: u64,
     credit_ns: u64,
+    credit_max_ns: u64,
     debt_ns: u64,
     wait_max_ns: u64,
     granularity_ns: u64,
@@ -53,7 +57,6 @@ tunables! {
     extend_burst_ns: u64,
     extend_rate_ppm: u64,
     yield_again_ns: u64,
-    yield_ahead_ns: u64,
     answer_ns: u64,
     lend_ns: u64,
     migrate_ns: u64,

@@ -5,6 +5,7 @@
 #include "extend.h"
 #include "yield.h"
 #include "place.h"
+#include "cost.h"
 
 uint64_t entrain_n_move_vtime(uint64_t vtime, uint64_t from, uint64_t to, uint64_t apart)
 {
@@ -19,6 +20,17 @@ uint64_t entrain_n_alone_vtime(uint64_t vtime, uint64_t furthest, uint64_t behin
 uint64_t entrain_n_wake_vtime(uint64_t vtime, uint64_t queue, uint64_t credit, uint64_t debt)
 {
 	return entrain_wake_vtime(vtime, queue, credit, debt);
+}
+
+uint64_t entrain_n_time_of(uint64_t vtime, uint64_t share)
+{
+	return entrain_time_of(vtime, share);
+}
+
+uint64_t entrain_n_preempt_after(const struct entrain_preempt_in *in, const struct entrain_preempt_limits *l,
+				 uint64_t share)
+{
+	return entrain_preempt_after(in, l, share);
 }
 
 uint64_t entrain_n_lead(uint64_t debt, uint64_t wait, uint64_t share, uint64_t load)
@@ -95,4 +107,14 @@ uint64_t entrain_n_granularity(uint64_t granularity, int urgent)
 int entrain_n_preempt(const struct entrain_preempt_in *in, const struct entrain_preempt_limits *l)
 {
 	return entrain_preempt(in, l);
+}
+
+uint64_t entrain_n_cost(uint64_t mean, uint64_t sample)
+{
+	return entrain_cost(mean, sample);
+}
+
+uint64_t entrain_n_costs(uint64_t mean, uint64_t times, uint64_t most)
+{
+	return entrain_costs(mean, times, most);
 }

@@ -80,6 +80,7 @@ struct sim_task_fields {
 	__u32 *flags;  /* of scx */
 	__u32 *weight; /* of scx */
 	__u64 *sum_exec;
+	__u64 *preempt_count; /* of thread_info */
 };
 
 /* What is fixed when a task is made. */

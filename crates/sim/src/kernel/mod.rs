@@ -89,6 +89,8 @@ pub struct Kernel {
     pub now: u64,
     /// The CPU on which kernel code runs.
     pub this_cpu: u32,
+    /// Whether that code serves an interrupt.
+    pub in_irq: bool,
     /// CPUs and their neighbours.
     pub topo: Topology,
     /// The run queues.

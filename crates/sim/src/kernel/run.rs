@@ -31,6 +31,7 @@ impl Kernel {
         let mut kernel = Self {
             now: 0,
             this_cpu: 0,
+            in_irq: false,
             topo,
             cpus,
             tasks: Vec::new(),

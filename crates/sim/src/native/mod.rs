@@ -86,6 +86,7 @@ pub(crate) struct TaskFields {
     pub flags: *mut u32,
     pub weight: *mut u32,
     pub sum_exec: *mut u64,
+    pub preempt_count: *mut u64,
 }
 
 impl TaskFields {
@@ -100,6 +101,7 @@ impl TaskFields {
             flags: null_mut(),
             weight: null_mut(),
             sum_exec: null_mut(),
+            preempt_count: null_mut(),
         }
     }
 }

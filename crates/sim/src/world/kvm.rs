@@ -91,7 +91,9 @@ impl World {
                 // The sender's thread kicks it; a timer's interrupt comes to the CPU where the vCPU halted.
                 let by = self.machines[0].kernel.task(from.map_or(task, |from| self.vcpu(m, from).task)).cpu;
                 self.vcpu_mut(m, cpu).ready = true;
+                let outer = std::mem::replace(&mut self.lane_mut(HOST, by).in_irq, from.is_none());
                 self.wake(HOST, by, task, false);
+                self.lane_mut(HOST, by).in_irq = outer;
             }
             _ => {}
         }

@@ -107,9 +107,11 @@ impl World {
     pub(super) fn enter(&mut self, m: MachineId, cpu: u32) {
         let now = self.now;
         let steal = self.steal_of(m, cpu);
+        let in_irq = self.lane(m, cpu).in_irq;
         let kernel = &mut self.machines[m.0 as usize].kernel;
         kernel.now = now;
         kernel.this_cpu = cpu;
+        kernel.in_irq = in_irq;
         kernel.cpus[cpu as usize].steal = steal;
     }
 

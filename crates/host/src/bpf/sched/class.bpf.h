@@ -58,8 +58,8 @@ static __always_inline __u64 task__credit(struct task_ctx *t, bool urgent)
 	__u64 target = t->pub.vcpu ? task__class(t)->latency : SCHED_CLASS_DEFAULT;
 
 	if (target == SCHED_CLASS_DEFAULT)
-		return urgent ? period_ns : credit_ns;
-	return entrain_latency_credit(target, period_ns);
+		return urgent ? credit_max_ns : credit_ns;
+	return entrain_latency_credit(target, credit_max_ns);
 }
 
 #endif /* ENTRAIN_SCHED_CLASS_BPF_H */

@@ -6,20 +6,20 @@
 #include "turn.bpf.h"
 #include "perf_place.bpf.h"
 
-/* A slice that would end within this time after a tick ends with it. */
-#define TICK_EARLY_NS ENTRAIN_MSEC
+/* One of so many choices is measured. */
+#define COST_EVERY 8
 
-/* ops.dispatch. */
-static __always_inline void cpu__dispatch(__s32 cpu, struct task_struct *prev)
+/* Puts another task on this CPU, where one is to run. Returns whether it did: else `prev` goes on, or nothing is there.
+ */
+static __always_inline bool cpu__choose(struct cpu_ctx *c, __s32 cpu, struct task_struct *prev, __u64 now)
 {
-	struct cpu_ctx *c = cpu__ctx(cpu);
 	struct task_ctx *t = NULL;
-	__u64 now = scx_bpf_now(), first = 0, clock = 0;
+	__u64 first = 0, clock = 0;
 	__s32 behind = -1;
 	bool waits, stays;
 
-	if (!c || cpu__take_next(c, cpu, now) || cpu__take_aged(c, cpu, now))
-		return;
+	if (cpu__take_next(c, cpu, now) || cpu__take_aged(c, cpu, now))
+		return true;
 	/* The kernel keeps the one that ran when nothing is dispatched and it has a slice. */
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED))
 		t = task__ctx(prev);
@@ -28,7 +28,7 @@ static __always_inline void cpu__dispatch(__s32 cpu, struct task_struct *prev)
 	if (t && limit__ends(prev, &t->limit, cpu, now)) {
 		/* Its group has no time left. Inside a section it borrows some, as it does of its turn. */
 		if (t->started && t->pub.vcpu && task__may_stay(prev, t, c, cpu, now))
-			return;
+			return false;
 		t = NULL;
 	}
 	waits = cpu__first_vtime(c, cpu, &first);
@@ -41,28 +41,40 @@ static __always_inline void cpu__dispatch(__s32 cpu, struct task_struct *prev)
 	if (waits || behind >= 0) {
 		if (stays && behind < 0 && entrain_before(clock, first)) {
 			task__new_turn(prev, t, c, cpu, now, true, first);
-			return;
+			return false;
 		}
 		if (stays && t->pub.vcpu && task__may_stay(prev, t, c, cpu, now))
-			return;
+			return false;
 		if (behind >= 0 && scx_bpf_dsq_move_to_local(DSQ_CPU(behind)))
-			return;
+			return true;
 		if (waits && scx_bpf_dsq_move_to_local(DSQ_CPU(cpu)))
-			return;
+			return true;
 	}
 	/* One that yielded goes on where nobody waits in this queue: to fetch another for each yield costs moves. */
 	if (!t && cpu__fetch_any(c, cpu))
-		return;
+		return true;
 	if (t)
 		task__new_turn(prev, t, c, cpu, now, waits, first);
 	else
 		perf__pull(cpu);
+	return false;
+}
+
+/* ops.dispatch. Now and then what a switch costs is measured, from here to when the task that was chosen begins. */
+static __always_inline void cpu__dispatch(__s32 cpu, struct task_struct *prev)
+{
+	struct cpu_ctx *c = cpu__ctx(cpu);
+	__u64 began;
+
+	if (!c)
+		return;
+	began = c->choices++ % COST_EVERY ? 0 : bpf_ktime_get_ns();
+	c->asked = cpu__choose(c, cpu, prev, scx_bpf_now()) ? began : 0;
 }
 
 /*
- * ops.tick. A slice was measured out when the task began; whoever has come since must not wait for one that nobody
- * waited for. And who woke too early to take the CPU, takes it now. One that never leaves its CPU is not charged for
- * ever by what it shared with others when it came.
+ * ops.tick. Timers end turns; where one was lost or does not serve, the tick does. And one that never leaves its CPU is
+ * not charged for ever by what it shared with others when it came.
  */
 static __always_inline void cpu__tick(struct task_struct *p)
 {
@@ -70,8 +82,6 @@ static __always_inline void cpu__tick(struct task_struct *p)
 	struct cpu_ctx *c = cpu__ctx(cpu);
 	struct task_ctx *t = task__ctx(p);
 	__u64 now = scx_bpf_now();
-	struct task_struct *first;
-	struct wanting w;
 
 	perf__tick(p);
 	if (!c || !t || !c->started)
@@ -79,16 +89,8 @@ static __always_inline void cpu__tick(struct task_struct *p)
 	task__renew_share(p, t, now);
 	if (cpu__is_excused(c) || c->waiting <= 0)
 		return;
-	if (entrain_sub(now, c->turn) + TICK_EARLY_NS < cpu__slice(c)) {
-		first = cpu__first_task(c, cpu);
-		t = first ? task__ctx(first) : NULL;
-		if (!t)
-			return;
-		wanting__fill(&w, t, first->scx.dsq_vtime, true, false);
-		if (!wanting__takes(&w, cpu__running_vtime(c, now), c, now))
-			return;
-	}
-	scx_bpf_task_set_slice(p, 0);
+	if (!entrain_before(now, cpu__next_look(c, cpu, now)))
+		scx_bpf_task_set_slice(p, 0);
 }
 
 #endif /* ENTRAIN_SCHED_DISPATCH_BPF_H */

@@ -27,7 +27,7 @@ static __always_inline __u64 cpu__slice(const struct cpu_ctx *c)
 	bool hurried = c->hurried > 0;
 	struct entrain_slice_in in = {
 		.period = hurried ? entrain_min(c->target, period_ns) : period_ns,
-		.floor = hurried ? slice_hurry_ns : slice_min_ns,
+		.floor = cpu__costs(c, slice_costs, hurried ? slice_hurry_ns : slice_min_ns),
 		.ceiling = slice_max_ns,
 		.waiting = c->waiting > 0 ? c->waiting : 0,
 	};
@@ -35,21 +35,21 @@ static __always_inline __u64 cpu__slice(const struct cpu_ctx *c)
 	return entrain_slice(&in);
 }
 
-/* The slice of a task that begins now, less what it owes. */
-static __always_inline __u64 task__slice(struct task_ctx *t, const struct cpu_ctx *c)
+/* A task that owes extensions begins a stay: what is taken off `slice` for them. */
+static __always_inline __u64 task__repays(struct task_ctx *t, __u64 slice, __u64 floor)
 {
-	__u64 owed = t->extend.debt, slice = cpu__slice(c);
+	__u64 owed = t->extend.debt, repaid;
 
 	if (!owed) {
 		t->extend.used = 0;
-		return slice;
+		return 0;
 	}
 	/* `used` is what is left of this event's steps after what came back: only now it is known. */
 	task__count(t, SCHED_EXTENDED_NS, t->extend.used);
-	slice = entrain_extend_repay(&t->extend, slice, slice_min_ns);
-	if (owed > t->extend.debt)
-		task__count(t, SCHED_REPAID_NS, owed - t->extend.debt);
-	return slice;
+	repaid = slice - entrain_extend_repay(&t->extend, slice, floor);
+	if (repaid)
+		task__count(t, SCHED_REPAID_NS, repaid);
+	return repaid;
 }
 
 /* A task waits in a CPU's queue from here on: with its run-queue lock held, but for let_go.bpf.h. */
@@ -63,6 +63,8 @@ static __always_inline void task__wait_begin(struct task_ctx *t, struct cpu_ctx 
 	__sync_fetch_and_add(&c->waiting, 1);
 	t->loads = t->share;
 	__sync_fetch_and_add(&c->load, t->loads);
+	if (t->follows)
+		__sync_fetch_and_add(&c->followers, 1);
 	__sync_fetch_and_add(&llc__queue(c->llc)->waiting, 1);
 	target = t->pub.vcpu ? task__class(t)->latency : SCHED_CLASS_DEFAULT;
 	if (target == SCHED_CLASS_DEFAULT)
@@ -84,7 +86,10 @@ static __always_inline void task__wait_uncount(struct task_ctx *t, __u32 cpu)
 	__sync_fetch_and_add(&llc__queue(c->llc)->waiting, -1);
 	if (t->hurries)
 		__sync_fetch_and_add(&c->hurried, -1);
+	if (t->follows)
+		__sync_fetch_and_add(&c->followers, -1);
 	t->hurries = 0;
+	t->follows = 0;
 }
 
 static __always_inline void task__wait_end(struct task_ctx *t)

@@ -7,6 +7,7 @@
 #include "cpu_or_none.h"
 #include "fair.h"
 #include "slice.h"
+#include "cost.h"
 #include "extend.h"
 #include "yield.h"
 #include "place.h"
@@ -67,11 +68,13 @@ struct task_ctx {
 	__u64 started;		 /* on a CPU, and charged since; 0 = is not on one */
 	__u64 waiting;		 /* runnable without a CPU since; 0 = is not */
 	__u64 boosted;		 /* put to the front by a yield at; 0 = not since it last ran */
+	__u64 spun;		 /* when KVM last said that its guest spins; 0 = not in this stay */
 	__u64 kvm_vcpu;		 /* struct kvm_vcpu, while it is inside KVM_RUN; only for probes */
 	struct entrain_extend_state extend;
 	struct sched_class class; /* class.bpf.h */
 	struct cgroup_member member;
 	struct limit_member limit;
+	__u64 owed; /* virtual time of its turns that others had, and it is not charged for yet */
 	__u64 beat; /* of its guest's agent, as last seen, and when that changed */
 	__u64 beat_at;
 	__u64 share_at; /* when `share` was worked out; 0 = never */
@@ -79,14 +82,18 @@ struct task_ctx {
 	__u32 cpu;	      /* queued: whose queue */
 	__u32 queued;	      /* enum queued: waits in a CPU's queue and is counted there */
 	__u32 level;	      /* enum entrain_critical when it was last taken off a CPU */
+	__u32 spins;	      /* 1: it was spinning then */
 	enum front front;     /* whether it goes to the front of its queue */
 	__u32 share;	      /* what it was charged by last, 1/1024 of a weight */
 	__u32 loads;	      /* queued: the share that the CPU's load counts it with */
 	enum leaving leaving; /* whether it goes, and why */
 	enum short_stay stay; /* why it was put to the front, and leaves soon */
-	__u32 heir;	      /* 1: it goes on with the turn of the one who gave way to it */
+	__u32 heir;	      /* 1: it goes on with the turn of the one who gave way to it ... */
+	__u32 lent;	      /* 1: ... and runs in that one's time */
 	__u32 told;	      /* 1: its page says that its slice is extended */
 	__u32 fresh;	      /* 1: has not been in a queue yet */
+	__u32 woke;	      /* 1: waits since it woke, and did not get a CPU at once */
+	__u32 follows;	      /* 1: is queued where the vCPU runs that kicked it, and counted there */
 	__u32 hurries;	      /* 1: waits, and its class has a target for that */
 	__u32 measured;	      /* cpu_or_none: whose clock its own is measured by */
 	__u64 together;	      /* its VM's time together when it was charged last */
@@ -106,7 +113,8 @@ struct cpu_ctx {
 	__u64 started;	  /* charged since, or 0 = nothing of ours runs */
 	__u64 came;	  /* when the running task was put here */
 	__u64 clock;	  /* as a queue's `vtime`, of the tasks of this CPU alone */
-	__u64 turn;	  /* when it last went to somebody by his clock */
+	__u64 turn;	  /* when it last went to somebody by his clock ... */
+	__u64 owner;	  /* ... and the scx tid of that one, who pays for the turn */
 	__u64 next;	  /* scx tid of the task that a directed yield put to the front; 0 = none */
 	__u64 next_until; /* when that is forgotten */
 	__u64 granted;	  /* end of the granted extension or short stay; 0 = none */
@@ -119,10 +127,15 @@ struct cpu_ctx {
 	__u32 probe;	      /* the other CPU whose queue was looked at last */
 	enum short_stay stay; /* why the task that runs was let in for a short stay */
 	__s32 hurried;	      /* tasks in its queue whose class has a target for their wait, ... */
-	__u32 pad;
-	__u64 target; /* ... and the shortest of these targets, ns */
-	__u64 load;   /* shares of the tasks in its queue */
-	__u64 aged;   /* when to look again for a task that waits too long */
+	__s32 followers;      /* tasks in its queue that wait where their kicker runs */
+	__u64 target;	      /* ... and the shortest of these targets, ns */
+	__u64 load;	      /* shares of the tasks in its queue */
+	__u64 alarm;	      /* when its timer is due; past or 0 = it is not armed */
+	__u64 cost;	      /* of a switch here, ns (cost.h) */
+	__u64 choices;	      /* made here */
+	__u64 asked;	      /* when the choice began whose switch is measured; 0 = none is */
+	__u64 less;	      /* of the slice of this turn: what its owner has repaid of its extensions */
+	__u64 aged;	      /* when to look again for a task that waits too long */
 };
 
 /* One CPU's performance (perf_level.bpf.h), read by the daemon. Written under its run-queue lock, but for `removed`. */
@@ -151,13 +164,13 @@ struct entry_timer {
 	struct bpf_timer timer;
 };
 
-/* They look again at a vCPU inside a critical section, one per CPU. */
+/* One per CPU: when whoever runs there is to be looked at (alarm.bpf.h). */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, SCHED_MAX_CPUS);
 	__type(key, __u32);
 	__type(value, struct entry_timer);
-} sched_rechecks SEC(".maps");
+} sched_alarms SEC(".maps");
 
 /* One VM, by process id of its VMM. */
 struct vm_ctx {
@@ -284,6 +297,21 @@ static __always_inline __u64 cpu__clock(const struct cpu_ctx *c)
 static __always_inline __u64 task__vtime(const struct task_ctx *t, __u64 ns)
 {
 	return entrain_charge_share(ns, t->share);
+}
+
+/* So many times what a switch costs here, at most `most`. */
+static __always_inline __u64 cpu__costs(const struct cpu_ctx *c, __u64 times, __u64 most)
+{
+	return times ? entrain_costs(c->cost, times, most) : most;
+}
+
+/*
+ * Whether the vCPU that runs here spins: its guest's preempt count is above 0 then, but what it waits for is elsewhere.
+ * KVM says so whenever the guest's wait traps, again and again while it lasts.
+ */
+static __always_inline bool task__spins(const struct task_ctx *t, const struct cpu_ctx *c, __u64 now)
+{
+	return t->spun && entrain_sub(now, t->spun) < cpu__costs(c, look_costs, lend_ns);
 }
 
 /* The shares of all who want this CPU, 1/1024 of a weight. */

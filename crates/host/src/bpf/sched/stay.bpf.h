@@ -7,6 +7,25 @@
 #include "perf_level.bpf.h"
 #include "perf_idle.bpf.h"
 
+/* The turn that the task runs in: its own, or what is left of that of the sibling that gave way to it. */
+static __always_inline void stay__take_turn(struct task_struct *p, struct task_ctx *t, struct cpu_ctx *c, __u64 now)
+{
+	bool heir = t->heir;
+	struct task_ctx *owner;
+
+	t->heir = 0;
+	t->lent = heir && c->owner != p->scx.tid;
+	/* What is left of its own turn may have come back to it: that is no new one. */
+	owner = t->lent ? cpu__lender(c, t) : heir ? t : NULL;
+	if (!owner) {
+		cpu__turn_begins(c, p, t, now);
+		return;
+	}
+	task__repays(t, 0, 0);
+	c->vtime = owner->pub.vtime + owner->owed;
+	c->share = owner->share;
+}
+
 /* ops.running. */
 static __always_inline void stay__begin(struct task_struct *p)
 {
@@ -18,12 +37,16 @@ static __always_inline void stay__begin(struct task_struct *p)
 
 	if (!t || !c)
 		return;
+	if (c->asked)
+		c->cost = entrain_cost(c->cost, entrain_sub(bpf_ktime_get_ns(), c->asked));
+	c->asked = 0;
 	task__wait_end(t);
 	if (t->waiting)
 		task__count(t, SCHED_READY_NS, entrain_sub(now, t->waiting));
 	t->waiting = 0;
 	t->started = now;
 	t->boosted = 0;
+	t->spun = 0;
 	t->leaving = LEAVING_NOT;
 	t->front = t->front == FRONT_NEXT ? FRONT_HAD : FRONT_NOT;
 	task__renew_share(p, t, now);
@@ -32,9 +55,9 @@ static __always_inline void stay__begin(struct task_struct *p)
 	t->pub.queue = 1 + (c->llc & 63);
 	task__measure_by(t, c, cpu);
 	waits = cpu__first_vtime(c, cpu, &first);
+	task__settle(t);
 	cpu__clocks_move(c, t, waits, first);
-	c->vtime = t->pub.vtime;
-	c->share = t->share;
+	stay__take_turn(p, t, c, now);
 	c->granted = 0;
 	c->refused = 0;
 	c->stay = STAY_FULL;
@@ -44,27 +67,26 @@ static __always_inline void stay__begin(struct task_struct *p)
 	if (t->stay)
 		cpu__short_stay(c, t->stay, cpu, now);
 	t->stay = STAY_FULL;
-	if (!t->heir)
-		c->turn = now;
-	t->heir = 0;
-	cpu__slice_begins(c, cpu);
+	cpu__turn_ends(c, cpu, now);
 	task__limit_begins(p, t, cpu, now);
 	together__begin(t, now);
 	perf__running(p, t, cpu, now);
 }
 
 /* A vCPU is taken off its CPU while it is runnable: whether it was interrupted where siblings will miss it. */
-static __always_inline void task__interrupted(struct task_struct *p, struct task_ctx *t)
+static __always_inline void task__interrupted(struct task_struct *p, struct task_ctx *t, const struct cpu_ctx *c,
+					      __u64 now)
 {
 	enum front front = FRONT_NOT;
 
 	t->level = task__sampled(p, t->kvm_vcpu);
+	t->spins = t->leaving == LEAVING_YIELDED || task__spins(t, c, now);
 	/* One that yielded was not interrupted, whatever it spins in. */
 	if (t->leaving != LEAVING_YIELDED) {
 		task__count(t, SCHED_PREEMPTIONS, 1);
 		if (entrain_critical_holds(t->level)) {
 			task__count(t, SCHED_PREEMPTIONS_HELD, 1);
-			if (use_front && t->front == FRONT_NOT)
+			if (use_front && !t->spins && t->front == FRONT_NOT)
 				front = FRONT_NEXT;
 		}
 	}
@@ -82,7 +104,7 @@ static __always_inline void stay__end(struct task_struct *p, bool runnable)
 	if (!t || !c || !t->started)
 		return;
 	limit__charge(p, &t->limit, cpu, true, now);
-	task__charge(t, now);
+	cpu__charge(c, t, now);
 	t->started = 0;
 	t->told = 0;
 	perf__stopping(t, cpu, runnable, now);
@@ -103,7 +125,7 @@ static __always_inline void stay__end(struct task_struct *p, bool runnable)
 	}
 	t->waiting = now;
 	if (t->pub.vcpu)
-		task__interrupted(p, t);
+		task__interrupted(p, t, c, now);
 }
 
 #endif /* ENTRAIN_SCHED_STAY_BPF_H */

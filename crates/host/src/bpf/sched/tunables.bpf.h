@@ -7,23 +7,32 @@
 #include "policy.h"
 
 /*
- * Virtual times (credit, debt, granularity, migrate, yield_ahead) are what so long on a CPU costs the task in question:
- * each is scaled by that task's share before it is compared with a clock.
- *
  * Tunables. The defaults need no tuning; each line says what is paid for what. Set by the loader before load.
- * Slices end at the timer tick (1/HZ), so times below one tick act through the re-check timer alone.
+ *
+ * Virtual times (credit, debt, granularity, migrate) are what so long on a CPU costs the task in question: each is
+ * scaled by that task's share before it is compared with a clock.
  */
 
+/*
+ * Multiples of what a switch costs on the CPU in question, as it is measured there: how long whoever runs is left in
+ * peace, the shortest slice, how soon a section is looked at again. The times of these below are bounds, which an
+ * emulator reaches. 0 = the bound itself, always.
+ */
+const volatile __u64 protect_costs = 16;
+const volatile __u64 slice_costs = 64;
+const volatile __u64 look_costs = 16;
 /* In which everyone who waits should have run: longer gives throughput, shorter gives latency under full load. */
-const volatile __u64 period_ns = 24 * ENTRAIN_MSEC;
-/* Shortest slice: what a switch of vCPUs (caches, VM entry) may cost must stay small beside it. */
+const volatile __u64 period_ns = 6 * ENTRAIN_MSEC;
+/* Shortest slice, at most: what a switch of vCPUs (caches, VM entry) may cost must stay small beside it. */
 const volatile __u64 slice_min_ns = 3 * ENTRAIN_MSEC;
 /* Longest slice: the wait of a task that comes when all CPUs are taken and nobody's clock is behind. */
-const volatile __u64 slice_max_ns = 20 * ENTRAIN_MSEC;
+const volatile __u64 slice_max_ns = 3 * ENTRAIN_MSEC;
 /* The same while a vCPU waits whose class has a target for its wait: what a switch costs counts less there. */
 const volatile __u64 slice_hurry_ns = 1 * ENTRAIN_MSEC;
 /* Credit of sleepers: more lets a task that sleeps much preempt more often; less delays it. */
 const volatile __u64 credit_ns = 6 * ENTRAIN_MSEC;
+/* The same of one that wakes urgently; of one whose class has a target for its wait, less that target. */
+const volatile __u64 credit_max_ns = 24 * ENTRAIN_MSEC;
 /* How far ahead of the queue a clock may be when its task wakes; bounds the wait after a change of queue or weight. */
 const volatile __u64 debt_ns = 100 * ENTRAIN_MSEC;
 /*
@@ -39,14 +48,13 @@ const volatile __u64 min_run_ns = 200 * ENTRAIN_USEC;
  * CPU from one costs an exit, two switches and the rest of its work. EEVDF protects what runs for a slice of 2.8 ms.
  */
 const volatile __u64 min_run_vcpu_ns = 4 * ENTRAIN_MSEC;
-/* Critical sections: look again after, at most per event, bucket, refill per million (extend.h). */
+/* Critical sections: look again after at most, most per event, bucket, refill per million (extend.h). */
 const volatile __u64 extend_step_ns = 100 * ENTRAIN_USEC;
 const volatile __u64 extend_event_ns = 1 * ENTRAIN_MSEC;
 const volatile __u64 extend_burst_ns = 10 * ENTRAIN_MSEC;
 const volatile __u64 extend_rate_ppm = 50000;
-/* Directed yields: a boost is pending for so long, and the target's clock may be so far ahead. */
+/* Directed yields: a boost is pending for so long. */
 const volatile __u64 yield_again_ns = 1 * ENTRAIN_MSEC;
-const volatile __u64 yield_ahead_ns = 16 * ENTRAIN_MSEC;
 /* A vCPU that was put to the front to take an interrupt has so long for it; 0 = they are not put to the front. */
 const volatile __u64 answer_ns = 300 * ENTRAIN_USEC;
 /*

@@ -6,13 +6,13 @@
 #include "class.bpf.h"
 #include "guest.bpf.h"
 #include "queue.bpf.h"
-#include "preempt.bpf.h"
+#include "alarm.bpf.h"
 #include "together.bpf.h"
 #include "limit.bpf.h"
 
 /*
- * What the task is charged by; worked out anew only now and then, as that takes a walk up the cgroups. Only in operations
- * that are called for this task: elsewhere the kernel refuses to tell its cgroup, and leaves the scheduler.
+ * What the task is charged by; worked out anew only now and then, as that takes a walk up the cgroups. Only in
+ * operations that are called for this task: elsewhere the kernel refuses to tell its cgroup, and leaves the scheduler.
  */
 static __always_inline void task__renew_share(struct task_struct *p, struct task_ctx *t, __u64 now)
 {
@@ -31,9 +31,16 @@ static __always_inline void task__measure_by(struct task_ctx *t, const struct cp
 	if (!cpu_or_none__is_none(t->measured) && t->measured != here)
 		from = cpu__ctx(cpu_or_none__cpu(t->measured));
 	if (from)
-		t->pub.vtime = entrain_move_vtime(t->pub.vtime, cpu__clock(from), cpu__clock(c),
-						  task__vtime(t, debt_ns));
+		t->pub.vtime =
+			entrain_move_vtime(t->pub.vtime, cpu__clock(from), cpu__clock(c), task__vtime(t, debt_ns));
 	t->measured = here;
+}
+
+/* What others had of its turns since it was asked last is charged to the task. */
+static __always_inline void task__settle(struct task_ctx *t)
+{
+	if (t->owed)
+		t->pub.vtime += __sync_lock_test_and_set(&t->owed, 0);
 }
 
 /*
@@ -42,6 +49,7 @@ static __always_inline void task__measure_by(struct task_ctx *t, const struct cp
  */
 static __always_inline void task__woke(struct task_ctx *t, const struct cpu_ctx *c, __u64 credit)
 {
+	task__settle(t);
 	t->pub.vtime = entrain_wake_vtime(t->pub.vtime, cpu__clock(c), task__vtime(t, credit),
 					  entrain_lead(debt_ns, wait_max_ns, t->share, cpu__load(c)));
 }
@@ -49,6 +57,7 @@ static __always_inline void task__woke(struct task_ctx *t, const struct cpu_ctx 
 /* One that did not sleep goes on waiting. */
 static __always_inline void task__waits_on(struct task_ctx *t, const struct cpu_ctx *c)
 {
+	task__settle(t);
 	t->pub.vtime = entrain_led_vtime(t->pub.vtime, cpu__clock(c),
 					 entrain_charge_share(wait_max_ns, entrain_max(cpu__load(c), t->share)));
 }
@@ -66,10 +75,40 @@ static __always_inline void cpu__grant_over(struct cpu_ctx *c, struct task_ctx *
 	c->refused = 0;
 }
 
-/* Charges the task that runs for its time since it was charged last. */
-static __always_inline void task__charge(struct task_ctx *t, __u64 now)
+/*
+ * The one whose turn it is here, where that is another than `t`, which runs. A turn is handed on to siblings of the
+ * same VM and charged to its owner: so a yield costs no other VM anything, and the clock of whoever is let in does not
+ * run ahead, to wait afterwards until all others have come as far.
+ */
+static __always_inline struct task_ctx *cpu__lender(const struct cpu_ctx *c, const struct task_ctx *t)
 {
-	t->pub.vtime += entrain_charge_share(entrain_sub(now, t->started), t->share);
+	struct task_struct *p = t->lent && c->owner ? scx_bpf_tid_to_task(c->owner) : NULL;
+
+	return p ? task__ctx(p) : NULL;
+}
+
+/* The time since the task that runs was charged last is charged to whoever's turn it is. */
+static __always_inline void cpu__charge(struct cpu_ctx *c, struct task_ctx *t, __u64 now)
+{
+	__u64 cost = entrain_charge_share(entrain_sub(now, t->started), c->share);
+	struct task_ctx *lender = cpu__lender(c, t);
+
+	if (lender)
+		__sync_fetch_and_add(&lender->owed, cost);
+	else
+		t->pub.vtime += cost;
+	c->vtime += cost;
+}
+
+/* A turn of this task's own begins. */
+static __always_inline void cpu__turn_begins(struct cpu_ctx *c, struct task_struct *p, struct task_ctx *t, __u64 now)
+{
+	t->lent = 0;
+	c->turn = now;
+	c->less = task__repays(t, cpu__slice(c), cpu__costs(c, slice_costs, slice_min_ns));
+	c->owner = p->scx.tid;
+	c->vtime = t->pub.vtime;
+	c->share = t->share;
 }
 
 /* The clocks come as far as the task that runs, or as the `first` of those that wait. */
@@ -96,18 +135,17 @@ static __always_inline void task__new_turn(struct task_struct *prev, struct task
 	task__stayed(prev);
 	if (t->started) {
 		limit__charge(prev, &t->limit, cpu, false, now);
-		task__charge(t, now);
+		cpu__charge(c, t, now);
 		together__again(t, now);
 		t->started = now;
 		c->started = now;
+		task__settle(t);
 		cpu__clocks_move(c, t, waits, first);
-		c->vtime = t->pub.vtime;
-		c->share = t->share;
 	}
-	c->turn = now;
+	cpu__turn_begins(c, prev, t, now);
 	task__tell_extended(prev, t, false);
-	scx_bpf_task_set_slice(prev, task__limit_goes_on(t, cpu, task__slice(t, c), now));
-	cpu__slice_begins(c, cpu);
+	scx_bpf_task_set_slice(prev, task__limit_goes_on(t, cpu, slice_max_ns, now));
+	cpu__turn_ends(c, cpu, now);
 }
 
 #endif /* ENTRAIN_SCHED_TURN_BPF_H */

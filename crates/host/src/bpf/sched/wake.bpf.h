@@ -88,12 +88,16 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 	bool bound = task__is_bound(p);
 	struct cpu_ctx *c = cpu__ctx(cpu);
 	__u64 vtime, clock;
+	struct wanting w;
 
 	if (!t || !c) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_min_ns, enq_flags);
 		return;
 	}
 	task__wait_end(t);
+	t->woke = wakeup;
+	if (!wakeup)
+		t->follows = 0;
 	task__renew_share(p, t, now);
 	clock = cpu__clock(c);
 	urgent = task__arrive(p, t, c, cpu, wakeup, now);
@@ -103,31 +107,35 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 		return;
 	/* It was to leave, and nobody has come meanwhile. */
 	if (enq_flags & SCX_ENQ(LAST)) {
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, task__slice(t, c), enq_flags);
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_max_ns, enq_flags);
 		return;
 	}
 	vtime = t->pub.vtime;
 	if (t->front == FRONT_NEXT) {
 		vtime = clock - task__vtime(t, 2 * credit_ns);
+		t->stay = lend_ns ? STAY_FOR_SECTION : STAY_FULL;
 		task__count(t, SCHED_FRONTED, 1);
 		task__boosted(p);
 	}
+	wanting__fill(&w, t, vtime, t->pub.vcpu, urgent);
 	if (use_wake_preempt && wakeup) {
-		struct wanting w;
-
-		wanting__fill(&w, t, vtime, t->pub.vcpu, urgent);
 		victim = wanting__victim(&w, p, cpu, now);
 		if (victim >= 0 && victim != cpu) {
 			cpu = victim;
 			c = cpu__ctx(cpu);
 			if (!c)
 				return;
+			t->follows = 0;
 		}
 	}
 	task__wait_begin(t, c, cpu);
-	scx_insert_vtime(p, DSQ_CPU(cpu), task__slice(t, c), vtime, enq_flags);
-	if (!task__kick_idle(p, cpu, bound, enq_flags) && victim >= 0)
+	scx_insert_vtime(p, DSQ_CPU(cpu), slice_max_ns, vtime, enq_flags);
+	if (task__kick_idle(p, cpu, bound, enq_flags))
+		return;
+	if (victim >= 0)
 		scx_bpf_kick_cpu(victim, SCX_KICK_PREEMPT);
+	else
+		wanting__waits(&w, c, cpu, wakeup, now);
 }
 
 #endif /* ENTRAIN_SCHED_WAKE_BPF_H */

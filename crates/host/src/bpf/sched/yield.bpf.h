@@ -57,22 +57,17 @@ static __always_inline bool spinner__give_way(const struct spinner *s, struct ta
 					      bool owes)
 {
 	struct entrain_yield_limits limits = {.turn = s->turn, .again = yield_again_ns};
-	struct cpu_ctx *home = cpu__ctx(t->cpu);
 	struct entrain_yield_in in = {};
 	enum entrain_yield_verdict verdict;
 	enum short_stay stay;
 
-	if (!home)
-		return false;
-	limits.ahead = task__vtime(t, yield_ahead_ns);
 	in.sibling = s->task->tgid == to->tgid;
 	in.waiting = t->waiting && t->queued;
 	in.allowed = !to->migration_disabled && bpf_cpumask_test_cpu(s->cpu, to->cpus_ptr);
 	in.level = t->level;
+	in.spins = t->spins;
 	in.owes = owes;
 	in.boosted = t->boosted ? entrain_sub(s->now, t->boosted) : ~0ULL;
-	in.vtime = t->pub.vtime;
-	in.queue = llc__queue(home->llc)->vtime;
 	in.turn = s->c->waiting > 0 ? entrain_sub(s->now, s->c->turn) : 0;
 	verdict = entrain_yield(&in, &limits);
 	task__count_verdict(t, SCHED_YIELDS_HONOURED, verdict, ENTRAIN_YIELD_VERDICTS);
@@ -96,6 +91,7 @@ static __always_inline bool spinner__yield(struct task_struct *from, struct task
 
 	if (!t || !spinner__find(&s, from, f, scx_bpf_task_cpu(from)))
 		return false;
+	f->spun = s.now;
 	if (!spinner__give_way(&s, to, t, kvm_vcpu__owes_answer(t->kvm_vcpu)) && !spinner__turn_over(&s))
 		return false;
 	spinner__leave(&s);
@@ -126,6 +122,7 @@ static __always_inline void spinner__look(struct task_struct *p, struct task_ctx
 	if (!spinner__find(&s, p, t, bpf_get_smp_processor_id()) ||
 	    (s.c->next && !entrain_before(s.c->next_until, s.now)))
 		return;
+	t->spun = s.now;
 	if (spinner__turn_over(&s)) {
 		spinner__leave_now(&s);
 		return;

@@ -6,6 +6,9 @@ use super::super::counts::{Count, Kind};
 use super::super::{Kernel, TaskId};
 use crate::native::{Done, Object, Ops};
 
+/// `HARDIRQ_OFFSET` of linux/preempt.h.
+const HARDIRQ_OFFSET: u64 = 1 << 24;
+
 impl Kernel {
     /// Calls the scheduler. `locked` is the CPU whose run queue is locked meanwhile.
     pub(in super::super) fn scx_call<R>(&mut self, locked: Option<u32>, call: impl FnOnce(&Object, &Ops) -> R) -> R {
@@ -13,6 +16,10 @@ impl Kernel {
             Some(task) => self.pointer(task),
             None => self.idle_pointer(),
         };
+        if let Some(task) = self.cpu(self.this_cpu).curr {
+            // SAFETY: the field lives as long as the object, which nobody runs now.
+            unsafe { *self.task(task).fields.preempt_count = if self.in_irq { HARDIRQ_OFFSET } else { 0 } };
+        }
         let outer = std::mem::replace(&mut self.scx.locked_rq, locked);
         let machine: *mut Self = self;
         // SAFETY: `machine` is derived from this exclusive borrow, and the borrow is not used until the object has

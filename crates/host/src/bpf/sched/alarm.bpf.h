@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * When a CPU is looked at again. Turns end by a timer and not at the tick: at the end of the slice, or earlier, as soon
+ * as whoever waits first may take the CPU. A vCPU inside a critical section gets a step more then, after which the same
+ * timer looks at it again. The timer is armed while somebody waits, and only where it would come too late otherwise:
+ * one that comes early looks, and is armed anew. Where timers don't serve, ticks still end turns.
+ */
+#ifndef ENTRAIN_SCHED_ALARM_BPF_H
+#define ENTRAIN_SCHED_ALARM_BPF_H
+
+#include "preempt.bpf.h"
+
+/* A timer's clock and the scheduler's differ by so much at most: what is due within it is due. */
+#define ALARM_EARLY_NS (5 * ENTRAIN_USEC)
+
+/* Beyond the step the slice lasts so long: the timer decides, and a tick only if the timer was lost. */
+#define EXTEND_GRACE_NS (5 * ENTRAIN_MSEC)
+
+/*
+ * Asks for one step more for the running vCPU, whose guest is at `level`; `again` where it had one. Returns the step, 0
+ * when the vCPU must go.
+ */
+static __always_inline __u64 task__extend(struct task_struct *p, struct task_ctx *t, const struct cpu_ctx *c,
+					  __u32 level, bool again, __u64 now)
+{
+	struct entrain_extend_limits limits = task__extend_limits(t);
+	enum entrain_extend_verdict verdict;
+	__u64 step = 0;
+
+	limits.step = cpu__costs(c, look_costs, limits.step);
+	verdict = entrain_extend(&t->extend, &limits, level, now, &step);
+	if (verdict == ENTRAIN_EXTEND_GRANTED) {
+		task__count(t, SCHED_EXTENSIONS, 1);
+		task__boosted(p);
+	} else if (!again || verdict != ENTRAIN_EXTEND_NOT_CRITICAL) {
+		/* A section that ended within its extension was refused nothing. */
+		task__count_verdict(t, SCHED_REFUSED_NOT_CRITICAL, verdict - ENTRAIN_EXTEND_NOT_CRITICAL,
+				    ENTRAIN_EXTEND_VERDICTS - ENTRAIN_EXTEND_NOT_CRITICAL);
+	}
+	return step;
+}
+
+static __always_inline bool task__may_extend(const struct task_ctx *t)
+{
+	return use_extend && t->pub.vcpu;
+}
+
+/* Has the CPU looked at by then. */
+static __always_inline void cpu__alarm(struct cpu_ctx *c, __u32 cpu, __u64 at, __u64 now)
+{
+	struct entry_timer *r;
+
+	if (entrain_before(now, c->alarm) && !entrain_before(at, c->alarm))
+		return;
+	r = bpf_map_lookup_elem(&sched_alarms, &cpu);
+	if (!r)
+		return;
+	c->alarm = at;
+	bpf_timer_start(&r->timer, entrain_before(now, at) ? at - now : 0, BPF_F_TIMER_CPU_PIN);
+}
+
+/* When the turn on a CPU is over. */
+static __always_inline __u64 cpu__turn_end(const struct cpu_ctx *c)
+{
+	return c->turn + entrain_sub(cpu__slice(c), c->less);
+}
+
+/* When the task that runs is to be looked at: somebody waits. */
+static __always_inline __u64 cpu__next_look(const struct cpu_ctx *c, __u32 cpu, __u64 now)
+{
+	struct task_struct *p = cpu__first_task(c, cpu);
+	struct task_ctx *t = p ? task__ctx(p) : NULL;
+	__u64 end = cpu__turn_end(c), after;
+	struct wanting w;
+
+	if (!t || !t->woke || !use_wake_preempt)
+		return end;
+	wanting__fill(&w, t, p->scx.dsq_vtime, t->pub.vcpu, false);
+	after = now + wanting__takes_after(&w, cpu__running_vtime(c, now), c, now);
+	return entrain_before(after, end) ? after : end;
+}
+
+/* One that wants a CPU has come to its queue: the task that runs is looked at when the CPU is to change hands. */
+static __always_inline void wanting__waits(const struct wanting *w, struct cpu_ctx *c, __u32 cpu, bool woke, __u64 now)
+{
+	__u64 end, after;
+
+	if (!c->started || c->granted)
+		return;
+	end = cpu__turn_end(c);
+	after = woke && use_wake_preempt ? now + wanting__takes_after(w, cpu__running_vtime(c, now), c, now) : end;
+	cpu__alarm(c, cpu, entrain_before(after, end) ? after : end, now);
+}
+
+/* Arms the timer for the end of the turn, where somebody waits for it. */
+static __always_inline void cpu__turn_ends(struct cpu_ctx *c, __u32 cpu, __u64 now)
+{
+	if (c->waiting > 0 && c->started && !c->granted)
+		cpu__alarm(c, cpu, cpu__next_look(c, cpu, now), now);
+}
+
+/* In ops.dispatch: whether the vCPU that was to be taken off stays for a step, since its guest is inside a section. */
+static __always_inline bool task__may_stay(struct task_struct *prev, struct task_ctx *t, struct cpu_ctx *c, __u32 cpu,
+					   __u64 now)
+{
+	__u64 step;
+
+	if (c->refused) {
+		c->refused = 0;
+		return false;
+	}
+	if (!task__may_extend(t) || task__spins(t, c, now))
+		return false;
+	step = task__extend(prev, t, c, task__sample(prev, kvm_vcpu__of(prev)), false, now);
+	if (!step)
+		return false;
+	c->granted = now + step;
+	c->stay = STAY_FULL;
+	task__sample_again(prev);
+	task__tell_extended(prev, t, true);
+	scx_bpf_task_set_slice(prev, step + EXTEND_GRACE_NS);
+	cpu__alarm(c, cpu, c->granted, now);
+	return true;
+}
+
+/* A vCPU that was let in for a short stay begins to run: the timer looks whether it is done, as after an extension. */
+static __always_inline void cpu__short_stay(struct cpu_ctx *c, enum short_stay why, __u32 cpu, __u64 now)
+{
+	c->stay = why;
+	c->granted = now + cpu__costs(c, look_costs, why == STAY_FOR_SECTION ? lend_ns : answer_ns);
+	cpu__alarm(c, cpu, c->granted, now);
+}
+
+/*
+ * Whether one that was put to the front since it holds something still does; if not, it gives the CPU back. Left alone
+ * it would queue for the same lock again and spin there, behind siblings that are not on a CPU: from then on each
+ * handover of the lock is a switch of vCPUs (100 times fewer than otherwise), and nothing ends that but chance.
+ */
+static __always_inline void cpu__section_left(struct task_struct *p, struct task_ctx *t, struct cpu_ctx *c, __u32 cpu,
+					      __u64 now)
+{
+	switch (entrain_lend(task__spins(t, c, now) ? ENTRAIN_CRITICAL_FREE : task__critical(p), c->waiting > 0)) {
+	case ENTRAIN_LEND_GOES_ON:
+		/* Each look is an exit, in its own time: as of an extension. */
+		c->granted = now + cpu__costs(c, look_costs, lend_ns);
+		cpu__alarm(c, cpu, c->granted, now);
+		break;
+	case ENTRAIN_LEND_LEAVES:
+		t->leaving = LEAVING_LENT;
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+		/* fallthrough */
+	default:
+		c->granted = 0;
+	}
+}
+
+/* What was granted to the vCPU that runs is over: another step, or it goes. */
+static __always_inline void cpu__grant_ends(struct task_struct *p, struct task_ctx *t, struct cpu_ctx *c, __u32 cpu,
+					    __u64 now)
+{
+	__u32 level;
+	__u64 step;
+
+	if (c->stay == STAY_FOR_SECTION) {
+		cpu__section_left(p, t, c, cpu, now);
+		return;
+	}
+	level = task__critical(p);
+	/* One that came to take an interrupt and is inside a section has the rest of its VM's turn, at no charge. */
+	if (c->stay && entrain_critical_holds(level) && !task__spins(t, c, now)) {
+		c->granted = 0;
+		cpu__turn_ends(c, cpu, now);
+		return;
+	}
+	step = task__may_extend(t) && !task__spins(t, c, now) ? task__extend(p, t, c, level, true, now) : 0;
+	if (step) {
+		c->granted = now + step;
+		cpu__alarm(c, cpu, c->granted, now);
+		return;
+	}
+	c->granted = 0;
+	c->refused = 1;
+	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+}
+
+/* The timer: looks at what runs on its CPU. The vCPU for which it was armed may have left, and another have come. */
+static int cpu__look(void *map, __u32 *key, struct entry_timer *r)
+{
+	__u32 cpu = *key;
+	struct cpu_ctx *c = cpu__ctx(cpu);
+	struct task_struct *p;
+	struct task_ctx *t;
+	__u64 now, at;
+
+	if (!c)
+		return 0;
+	c->alarm = 0;
+	if (!c->started)
+		return 0;
+	now = scx_bpf_now();
+	bpf_rcu_read_lock();
+	p = scx_bpf_cpu_curr(cpu);
+	t = p ? task__ctx(p) : NULL;
+	if (t && t->started && (c->granted || c->waiting > 0)) {
+		at = c->granted ?: cpu__next_look(c, cpu, now);
+		if (entrain_before(now + ALARM_EARLY_NS, at))
+			cpu__alarm(c, cpu, at, now);
+		else if (c->granted)
+			cpu__grant_ends(p, t, c, cpu, now);
+		else
+			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	}
+	bpf_rcu_read_unlock();
+	return 0;
+}
+
+static __always_inline __s32 cpu__init_timer(__u32 cpu)
+{
+	struct entry_timer *r = bpf_map_lookup_elem(&sched_alarms, &cpu);
+
+	if (!r)
+		return -ENOMEM;
+	bpf_timer_init(&r->timer, &sched_alarms, CLOCK_MONOTONIC);
+	bpf_timer_set_callback(&r->timer, cpu__look);
+	return 0;
+}
+
+#endif /* ENTRAIN_SCHED_ALARM_BPF_H */
