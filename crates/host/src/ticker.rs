@@ -47,15 +47,14 @@ impl Ticker {
 
 fn run(program: BorrowedFd<'_>, entries: u32) -> io::Result<TickArgs> {
     let mut args = TickArgs { entries, ..TickArgs::default() };
+    // A program of this kind changes its context in place, and the kernel refuses one for the result.
     let mut opts = libbpf_sys::bpf_test_run_opts {
         sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
-        ctx_in: (&raw const args).cast(),
+        ctx_in: (&raw mut args).cast(),
         ctx_size_in: size_of::<TickArgs>() as u32,
-        ctx_out: (&raw mut args).cast(),
-        ctx_size_out: size_of::<TickArgs>() as u32,
         ..Default::default()
     };
-    // SAFETY: the context is a struct of the size that is given and outlives the call.
+    // SAFETY: the context is a struct of the size that is given, ours to be written, and outlives the call.
     let result = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &mut opts) };
     if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(args) }
 }
