@@ -51,7 +51,6 @@ fn yields(data: &mut Unstructured<'_>) -> Result<()> {
         sibling: data.arbitrary()?,
         allowed: data.arbitrary()?,
         level: data.arbitrary()?,
-        spins: data.arbitrary()?,
         owes: data.arbitrary()?,
         boosted: data.arbitrary()?,
         turn: data.arbitrary()?,

@@ -15,7 +15,7 @@
 enum entrain_yield_verdict {
 	ENTRAIN_YIELD_HONOURED = 0,
 	ENTRAIN_YIELD_NOT_WAITING = 1,	 /* runs already, or is not queued with us */
-	ENTRAIN_YIELD_HOLDS_NOTHING = 2, /* preempted in user mode, with a preempt count of 0, spinning; owes nothing */
+	ENTRAIN_YIELD_HOLDS_NOTHING = 2, /* preempted in user mode, or with a preempt count of 0; owes nothing */
 	ENTRAIN_YIELD_JUST_BOOSTED = 3,	 /* another vCPU's yield already put it at the front */
 	ENTRAIN_YIELD_FOREIGN = 4,	 /* of another VM: the yielder may give away only its own time */
 	ENTRAIN_YIELD_UNFAIR = 5,	 /* the turn is over */
@@ -28,7 +28,6 @@ struct entrain_yield_in {
 	entrain_u32 sibling; /* same VM */
 	entrain_u32 allowed; /* target may run on the yielder's CPU */
 	entrain_u32 level;   /* enum entrain_critical of the target when it was switched out */
-	entrain_u32 spins;   /* it was spinning then: its preempt count says nothing */
 	entrain_u32 owes;    /* an interrupt waits for the target: the one who spins may have sent it */
 	entrain_u64 boosted; /* ns since another yield put it to the front, ~0 if none did since it last ran */
 	/* ns since the CPU last went to somebody by his clock: yields hand on what is left of a turn */
@@ -51,7 +50,7 @@ ENTRAIN_POLICY enum entrain_yield_verdict entrain_yield(const struct entrain_yie
 		return ENTRAIN_YIELD_NOT_ALLOWED;
 	if (in->boosted < l->again)
 		return ENTRAIN_YIELD_JUST_BOOSTED;
-	if (!in->owes && (in->spins || in->level == ENTRAIN_CRITICAL_USER || in->level == ENTRAIN_CRITICAL_FREE))
+	if (!in->owes && (in->level == ENTRAIN_CRITICAL_USER || in->level == ENTRAIN_CRITICAL_FREE))
 		return ENTRAIN_YIELD_HOLDS_NOTHING;
 	if (in->turn >= l->turn)
 		return ENTRAIN_YIELD_UNFAIR;

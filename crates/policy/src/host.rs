@@ -89,8 +89,6 @@ pub struct YieldIn {
     pub allowed: u32,
     /// Its [`Critical`] level when it was switched out.
     pub level: u32,
-    /// It was spinning then.
-    pub spins: u32,
     /// An interrupt waits for it.
     pub owes: u32,
     /// ns since another yield put it to the front, `u64::MAX` if none.

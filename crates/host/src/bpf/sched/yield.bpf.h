@@ -65,7 +65,6 @@ static __always_inline bool spinner__give_way(const struct spinner *s, struct ta
 	in.waiting = t->waiting && t->queued;
 	in.allowed = !to->migration_disabled && bpf_cpumask_test_cpu(s->cpu, to->cpus_ptr);
 	in.level = t->level;
-	in.spins = t->spins;
 	in.owes = owes;
 	in.boosted = t->boosted ? entrain_sub(s->now, t->boosted) : ~0ULL;
 	in.turn = s->c->waiting > 0 ? entrain_sub(s->now, s->c->turn) : 0;
