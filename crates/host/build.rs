@@ -11,7 +11,7 @@ fn main() {
         .plain(&["entrain_tick_args", "entrain_selftest_args"])
         .build();
     Skeleton::of("sched")
-        .plain(&["sched_class", "sched_stats", "sched_public", "cpu_ctx", "short_stay"])
+        .plain(&["sched_class", "sched_stats", "sched_public", "sched_arrange_args"])
         .plain(&["sched_perf_cpu", "entrain_util", "entrain_perf_level"])
         .build();
 }

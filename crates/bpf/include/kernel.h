@@ -160,8 +160,15 @@ struct kvm_cpu_context {
 	struct user_pt_regs regs;
 };
 
+/* x86: an APIC as KVM keeps it; `regs` is the page of its registers. */
+struct kvm_lapic {
+	bool apicv_active;
+	void *regs;
+};
+
 struct kvm_vcpu_arch {
-	struct kvm_cpu_context ctxt;
+	struct kvm_cpu_context ctxt; /* arm64 */
+	struct kvm_lapic *apic;	     /* x86 */
 };
 
 struct preempt_notifier {

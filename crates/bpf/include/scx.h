@@ -46,6 +46,7 @@ struct scx_exit_info {
 	__s64 exit_code;
 	const char *reason;
 	char *msg;
+	char *dump;
 };
 
 struct scx_bpf_dsq_insert_vtime_args {
@@ -72,11 +73,15 @@ struct sched_ext_ops {
 	void (*set_weight)(struct task_struct *p, __u32 weight);
 	void (*set_cpumask)(struct task_struct *p, const struct cpumask *cpumask);
 	void (*update_idle)(__s32 cpu, bool idle);
+	void (*cpu_online)(__s32 cpu);
+	void (*cpu_offline)(__s32 cpu);
 	__s32 (*init_task)(struct task_struct *p, struct scx_init_task_args *args);
 	void (*exit_task)(struct task_struct *p, struct scx_exit_task_args *args);
 	void (*enable)(struct task_struct *p);
 	void (*disable)(struct task_struct *p);
 	void (*dump)(struct scx_dump_ctx *ctx);
+	void (*dump_cpu)(struct scx_dump_ctx *ctx, __s32 cpu, bool idle);
+	void (*dump_task)(struct scx_dump_ctx *ctx, struct task_struct *p);
 	__s32 (*cgroup_init)(struct cgroup *cgrp, struct scx_cgroup_init_args *args);
 	void (*cgroup_exit)(struct cgroup *cgrp);
 	void (*cgroup_move)(struct task_struct *p, struct cgroup *from, struct cgroup *to);
@@ -151,6 +156,7 @@ extern void scx_bpf_dsq_insert_vtime(struct task_struct *p, __u64 dsq_id, __u64 
 extern bool scx_bpf_dsq_move_to_local(__u64 dsq_id) __ksym;
 extern __s32 scx_bpf_dsq_nr_queued(__u64 dsq_id) __ksym;
 extern struct task_struct *scx_bpf_dsq_peek(__u64 dsq_id) __ksym __weak;
+extern void scx_bpf_dsq_reenq(__u64 dsq_id, __u64 reenq_flags) __ksym __weak;
 extern bool scx_bpf_task_set_slice(struct task_struct *p, __u64 slice) __ksym __weak;
 extern void scx_bpf_kick_cpu(__s32 cpu, __u64 flags) __ksym;
 extern __s32 scx_bpf_task_cpu(const struct task_struct *p) __ksym;
@@ -164,6 +170,7 @@ extern __u32 scx_bpf_cpuperf_cur(__s32 cpu) __ksym __weak;
 extern __u64 scx_bpf_now(void) __ksym __weak;
 extern void scx_bpf_exit_bstr(__s64 exit_code, char *fmt, unsigned long long *data, __u32 data_len) __ksym;
 extern void scx_bpf_error_bstr(char *fmt, unsigned long long *data, __u32 data_len) __ksym;
+extern void scx_bpf_dump_bstr(char *fmt, unsigned long long *data, __u32 data_len) __ksym;
 extern struct cgroup *scx_bpf_task_cgroup(struct task_struct *p) __ksym __weak;
 
 extern struct cgroup *bpf_cgroup_ancestor(struct cgroup *cgrp, int level) __ksym;
@@ -199,6 +206,14 @@ static inline bool scx_migration_disabled(struct task_struct *p)
 		static char ___fmt[] = text;                                                                           \
 		unsigned long long ___param[1] = {};                                                                   \
 		scx_bpf_exit_bstr(code, ___fmt, ___param, sizeof(___param));                                           \
+	})
+
+/* Adds to a dump; only in ops.dump and its like. Arguments are numbers, or addresses of text as numbers. */
+#define scx_dump(text, args...)                                                                                        \
+	({                                                                                                             \
+		static char ___fmt[] = text;                                                                           \
+		unsigned long long ___param[] = {args};                                                                \
+		scx_bpf_dump_bstr(___fmt, ___param, sizeof(___param));                                                 \
 	})
 
 /* scx_bpf_dsq_insert_vtime() by whichever name the kernel has it. */

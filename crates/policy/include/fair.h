@@ -59,13 +59,19 @@ ENTRAIN_POLICY entrain_u64 entrain_wake_vtime(entrain_u64 vtime, entrain_u64 que
 }
 
 /*
- * Clocks of CPUs stay together as long as tasks can go where they are behind; of those that can't (pinned vCPUs), one
- * CPU's run away from another's. A task that goes from one to the other then keeps its place among its neighbours: on a
- * CPU that is `apart` behind it would else wait until that has caught up, on one ahead own it.
+ * A task that goes to another queue keeps its lag: how far its clock is from the queue's, as EEVDF places tasks. Where
+ * tasks are fetched from queue to queue by their clocks, these say something across queues as far as that keeps them
+ * together, and a task that is behind by so much (`keep`) is owed it; clocks that are further apart (tasks bound to
+ * their CPUs, CPUs of another cache: `keep` is 0) are not comparable, and a task that kept its own would wait until
+ * the others have caught up, or own the CPU until it has.
  */
-ENTRAIN_POLICY entrain_u64 entrain_move_vtime(entrain_u64 vtime, entrain_u64 from, entrain_u64 to, entrain_u64 apart)
+ENTRAIN_POLICY entrain_u64 entrain_move_vtime(entrain_u64 vtime, entrain_u64 from, entrain_u64 to, entrain_u64 keep)
 {
-	return entrain_before(from + apart, to) || entrain_before(to + apart, from) ? vtime + (to - from) : vtime;
+	if (entrain_before(from + keep, to))
+		return vtime + (to - from) - keep;
+	if (entrain_before(to + keep, from))
+		return vtime - (from - to) + keep;
+	return vtime;
 }
 
 /*

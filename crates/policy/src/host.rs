@@ -163,7 +163,7 @@ mod ffi {
     use super::*;
     unsafe extern "C" {
         pub(super) safe fn entrain_n_queue_vtime(queue: u64, running: u64, waits: c_int, first: u64) -> u64;
-        pub(super) safe fn entrain_n_move_vtime(vtime: u64, from: u64, to: u64, apart: u64) -> u64;
+        pub(super) safe fn entrain_n_move_vtime(vtime: u64, from: u64, to: u64, keep: u64) -> u64;
         pub(super) safe fn entrain_n_alone_vtime(vtime: u64, furthest: u64, behind: u64) -> u64;
         pub(super) safe fn entrain_n_wake_vtime(vtime: u64, queue: u64, credit: u64, debt: u64) -> u64;
         pub(super) safe fn entrain_n_time_of(vtime: u64, share: u64) -> u64;
@@ -198,9 +198,10 @@ pub fn queue_vtime(queue: u64, running: u64, first: Option<u64>) -> u64 {
     ffi::entrain_n_queue_vtime(queue, running, first.is_some().into(), first.unwrap_or_default())
 }
 
-/// The virtual time of a task that goes from one CPU to another, given their clocks.
-pub fn move_vtime(vtime: u64, from: u64, to: u64, apart: u64) -> u64 {
-    ffi::entrain_n_move_vtime(vtime, from, to, apart)
+/// The virtual time of a task that goes from one CPU to another, given their clocks: it keeps its lag, and its own clock
+/// where those are apart by no more than `keep`.
+pub fn move_vtime(vtime: u64, from: u64, to: u64, keep: u64) -> u64 {
+    ffi::entrain_n_move_vtime(vtime, from, to, keep)
 }
 
 /// The virtual time of a task that has a CPU for itself, given the clock of the furthest CPU.

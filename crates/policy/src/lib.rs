@@ -3,6 +3,7 @@
 //! The headers under `include/` are the product; this crate compiles them natively so that property tests, fuzzing and
 //! micro-benchmarks reach the very text that runs in the kernel.
 
+pub mod balance;
 pub mod bandwidth;
 pub mod entitle;
 pub mod entitle_tree;

@@ -203,14 +203,23 @@ proptest! {
     }
 
     #[test]
-    fn who_moves_keeps_its_place_where_clocks_have_drifted_apart(vtime in word(), from in word(), drift in -1i64 << 60..1 << 60, apart in 1..1u64 << 40) {
+    fn who_moves_keeps_its_lag_to_what_clocks_are_comparable_by(vtime in word(), from in word(), drift in -1i64 << 60..1 << 60, keep in 0..1u64 << 40) {
         let to = from.wrapping_add_signed(drift);
-        let moved = move_vtime(vtime, from, to, apart);
-        if drift.unsigned_abs() > apart {
-            prop_assert_eq!(moved.wrapping_sub(to), vtime.wrapping_sub(from));
-        } else {
-            prop_assert_eq!(moved, vtime);
+        let moved = move_vtime(vtime, from, to, keep);
+        let lag = |vtime: u64, queue: u64| queue.wrapping_sub(vtime) as i64;
+        let gained = lag(moved, to).wrapping_sub(lag(vtime, from));
+        prop_assert!(gained.unsigned_abs() <= keep, "gained {}", gained);
+        prop_assert_eq!(move_vtime(vtime, from, to, 0).wrapping_sub(to), vtime.wrapping_sub(from), "EEVDF's placement");
+        if drift.unsigned_abs() <= keep {
+            prop_assert_eq!(moved, vtime, "clocks that are together are one clock");
         }
+        prop_assert_eq!(move_vtime(moved, to, from, keep), vtime, "whoever goes there and back has gained nothing");
+    }
+
+    #[test]
+    fn who_move_together_stay_in_order(a in word(), lag in -1i64 << 40..1 << 40, from in word(), to in word(), keep in 0..1u64 << 40) {
+        let b = a.wrapping_add_signed(lag);
+        prop_assert_eq!(move_vtime(b, from, to, keep).wrapping_sub(move_vtime(a, from, to, keep)), b.wrapping_sub(a));
     }
 
     #[test]

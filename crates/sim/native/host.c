@@ -30,15 +30,20 @@ struct sim_vcpu {
 	struct pid pid;
 	struct kvm kvm;
 	struct kvm_memslots slots;
+	struct kvm_lapic apic;
+	char apic_regs[1024];
 };
 
-void sim_vcpu_new(__s32 id, struct sim_vcpu_fields *out)
+void sim_vcpu_new(__s32 id, bool posts, struct sim_vcpu_fields *out)
 {
 	struct sim_vcpu *v = sim_alloc(sizeof(*v));
 	struct kvm_vcpu *vcpu = &v->svm.vcpu;
 
 	v->svm.vmcb = &v->vmcb;
 	v->kvm.memslots[0] = &v->slots;
+	v->apic.apicv_active = posts;
+	v->apic.regs = v->apic_regs;
+	vcpu->arch.apic = &v->apic;
 	vcpu->kvm = &v->kvm;
 	vcpu->vcpu_id = id;
 	vcpu->pid = &v->pid;
@@ -47,21 +52,21 @@ void sim_vcpu_new(__s32 id, struct sim_vcpu_fields *out)
 	out->cpl = &v->vmcb.save.cpl;
 	out->rflags = &v->vmcb.save.rflags;
 	out->requests = &vcpu->requests;
+	out->irr = posts ? (__u32 *)(v->apic_regs + APIC_IRR + APIC_IRR_STRIDE) : NULL;
 	out->in_spin_loop = &vcpu->spin_loop.in_spin_loop;
 }
 
-/* What the daemon lays out before loading: pCPUs and the cache domains that they belong to. */
+/* What the daemon lays out before loading: the kind of virtualization, pCPUs and the cache domains that they belong to. */
 void sim_topology(__u32 cpu, __u32 llc)
 {
 	struct entrain_pcpu *pcpu;
-	struct cpu_ctx *c;
 
 	if (cpu == 0) {
 		SIM_RESIZE(&pcpus, sim.nr_cpus);
 		SIM_RESIZE(&domains, sim.nr_cpus);
+		x86_svm = true;
 	}
-	c = bpf_map_lookup_elem(&sched_cpus, &cpu);
-	c->llc = llc;
+	llc_of[cpu] = llc;
 	pcpu = bpf_map_lookup_elem(&pcpus, &cpu);
 	pcpu->domain = llc;
 	pcpu->capacity = pcpu->perf = ENTRAIN_CAPACITY_SCALE;
@@ -95,6 +100,14 @@ __s64 sim_ahead(struct task_struct *p, __u32 cpu)
 	struct cpu_ctx *c = cpu__ctx(cpu);
 
 	return t && c ? (__s64)(t->pub.vtime - cpu__clock(c)) : 0;
+}
+
+/* All CPUs have been named; again when some have come or gone (`running`), as the daemon's heartbeat does it. */
+void sim_arrange(__u32 running)
+{
+	struct sched_arrange_args args = {.running = running};
+
+	host_arrange(&args);
 }
 
 /* The daemon has found a vCPU and its thread. Returns 0 or a negative error number. */

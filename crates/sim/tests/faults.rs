@@ -108,40 +108,6 @@ fn naps_are_not_forgiven_in_nested_groups() {
     assert!((0.8..1.2).contains(&entrain), "the napper has its share: {entrain}");
 }
 
-/// Issue 26, fault 4: no balance between busy caches.
-fn spread(arm: Arm) -> (f64, f64) {
-    let mut world = host(1, Shape { nodes: 1, llcs: 2, cores: 4, threads: 1 }, arm);
-    let hogs: Vec<_> = (0..32).map(|_| add(&mut world, HOST, 100, None, HOG)).collect();
-    world.run(4 * SEC);
-    let mut times: Vec<_> = hogs.iter().map(|hog| cpu_time(&world, HOST, &[*hog]) / 4e9).collect();
-    times.sort_by(f64::total_cmp);
-    (times[0], times[31])
-}
-
-#[test]
-fn finds_that_busy_caches_are_not_balanced() {
-    let (entrain, stock) = (spread(Arm::HOST), spread(Arm::STOCK));
-    println!("32 hogs on 8 CPUs at two caches, least and most of a CPU: {entrain:.3?}, with EEVDF {stock:.3?}");
-    assert!(entrain.1 > 2.0 * entrain.0, "all have the same: {entrain:?}");
-}
-
-/// Issue 26, fault 4: clocks of different caches are compared, so that a wake-up takes a CPU at the other cache.
-#[test]
-fn finds_that_victims_are_sought_at_the_other_cache() {
-    let mut world = host(1, Shape { nodes: 1, llcs: 2, cores: 2, threads: 1 }, Arm::HOST);
-    for cpu in 0..4 {
-        // The clocks of the second cache run ten times as fast.
-        add(&mut world, HOST, if cpu < 2 { 100 } else { 10 }, Some(&[cpu]), HOG);
-    }
-    let sleepers: Vec<_> = (0..8)
-        .map(|_| add(&mut world, HOST, 100, None, &[Sleep(Mean(3 * MS)), Compute(Fixed(300 * US)), Done]))
-        .collect();
-    world.run(10 * SEC);
-    let there = sleepers.iter().filter(|task| world.machines[0].kernel.task(**task).cpu >= 2).count();
-    println!("{there} of 8 sleepers have gathered at the cache whose clock runs faster");
-    assert!(there >= 7, "sleepers stay at a cache: {there}");
-}
-
 /// Issue 22, fault 3: an idle vCPU that was claimed looked idle until it ran, and its own queue was not counted.
 fn burst(arm: Arm) -> (u64, u64) {
     let mut world = host(1, Shape::flat(8), arm);
@@ -201,12 +167,13 @@ fn idle_beside_waits(arm: Arm) -> (u64, u64) {
     (world.checks.counts.get("idle").copied().unwrap_or(0), world.checks.longest_idle / 1_000)
 }
 
-/// Issue 26, fault 6: a CPU that goes idle between the choice of a CPU and the insertion is not told.
+/// Issue 26, fault 6: whoever queues a task looks for an idle CPU after that, and who goes idle at those that wait. A
+/// few are still missed, where a CPU that was claimed for one task takes another; before, five in 10 s, for 828 µs.
 #[test]
-fn finds_that_an_idle_cpu_is_missed() {
+fn idle_cpus_are_missed_less_than_by_eevdf() {
     let (entrain, stock) = (idle_beside_waits(Arm::HOST), idle_beside_waits(Arm::STOCK));
     println!("waits beside an idle CPU in 10 s, and the longest, µs: {entrain:?}, with EEVDF {stock:?}");
-    assert!(entrain.0 > 0, "no idle CPU is missed");
+    assert!(2 * entrain.0 < stock.0 && entrain.1 < stock.1, "{entrain:?}, {stock:?}");
 }
 
 /// Issue 26, fault 5, mended: a thread of the host beside a vCPU that computes; p50 and p99 of its wake-ups, µs.
@@ -287,7 +254,7 @@ fn nested(arm: Arm) -> (f64, f64) {
     (parts[0], parts[24])
 }
 
-/// Issue 26, fault 1: in nested groups what a CPU's tasks are apart by was worth a multiple of their turns.
+/// Issue 26, faults 1 and 4: new tasks begin where there is least to do, and all groups have their share.
 #[test]
 fn nested_groups_have_their_share() {
     let (entrain, stock) = (nested(Arm::HOST), nested(Arm::STOCK));

@@ -12,6 +12,8 @@
 #include "sched/stay.bpf.h"
 #include "sched/yield.bpf.h"
 #include "sched/let_go.bpf.h"
+#include "sched/hotplug.bpf.h"
+#include "sched/dump.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -22,6 +24,9 @@ _Static_assert(SCHED_MAX_LIMITS == 4096, "the message of limits__are_too_many() 
 
 /* Why the scheduler ended; read by the daemon. */
 struct sched_exit sched_exit = {};
+
+/* What was dumped then, as text. */
+char sched_dump[SCHED_MAX_DUMP];
 
 __s32 SCX_OP(host_select_cpu, struct task_struct *p, __s32 prev_cpu, __u64 wake_flags)
 {
@@ -95,12 +100,42 @@ int BPF_PROG(host_wfx, unsigned long pc, bool is_wfe)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
 	struct task_ctx *t;
+	__u64 began;
 
 	if (!is_wfe || !use_yield || !answer_ns)
 		return 0;
 	t = task__ctx(p);
-	if (t && t->pub.vcpu && t->started)
-		spinner__look(p, t);
+	if (!t || !t->pub.vcpu || !t->started)
+		return 0;
+	began = bpf_ktime_get_ns();
+	if (!spinner__may_look(t, began))
+		return 0;
+	spinner__look(p, t);
+	spinner__looked(t, began);
+	return 0;
+}
+
+void SCX_OP(host_update_idle, __s32 cpu, bool idle)
+{
+	if (idle)
+		cpu__idle(cpu);
+}
+
+void SCX_OP(host_cpu_online, __s32 cpu)
+{
+	cpu__comes(cpu);
+}
+
+void SCX_OP(host_cpu_offline, __s32 cpu)
+{
+	cpu__goes(cpu);
+}
+
+/* The daemon has written llc_of: before the scheduler starts, and when CPUs have come or gone. */
+SEC("syscall")
+int host_arrange(struct sched_arrange_args *args)
+{
+	llc__arrange(args->running);
 	return 0;
 }
 
@@ -196,12 +231,29 @@ __s32 SCX_OP_SLEEPABLE(host_init)
 	return perf__init();
 }
 
+void SCX_OP(host_dump, struct scx_dump_ctx *dump)
+{
+	dump__llcs();
+}
+
+void SCX_OP(host_dump_cpu, struct scx_dump_ctx *dump, __s32 cpu, bool idle)
+{
+	dump__cpu(cpu, idle);
+}
+
+void SCX_OP(host_dump_task, struct scx_dump_ctx *dump, struct task_struct *p)
+{
+	dump__task(p);
+}
+
 void SCX_OP(host_exit, struct scx_exit_info *info)
 {
 	sched_exit.kind = info->kind;
 	sched_exit.code = info->exit_code;
 	bpf_probe_read_kernel_str(sched_exit.reason, sizeof(sched_exit.reason), info->reason);
 	bpf_probe_read_kernel_str(sched_exit.message, sizeof(sched_exit.message), info->msg);
+	if (bpf_core_field_exists(info->dump))
+		bpf_probe_read_kernel_str(sched_dump, sizeof(sched_dump), BPF_CORE_READ(info, dump));
 	WRITE_ONCE(sched_exit.ended, 1);
 }
 
@@ -216,6 +268,9 @@ struct sched_ext_ops entrain_ops = {
 	.running = (void *)host_running,
 	.stopping = (void *)host_stopping,
 	.yield = (void *)host_yield,
+	.update_idle = (void *)host_update_idle,
+	.cpu_online = (void *)host_cpu_online,
+	.cpu_offline = (void *)host_cpu_offline,
 	.init_task = (void *)host_init_task,
 	.exit_task = (void *)host_exit_task,
 	.enable = (void *)host_enable,
@@ -224,10 +279,13 @@ struct sched_ext_ops entrain_ops = {
 	.cgroup_move = (void *)host_cgroup_move,
 	.cgroup_set_weight = (void *)host_cgroup_set_weight,
 	.cgroup_set_bandwidth = (void *)host_cgroup_set_bandwidth,
+	.dump = (void *)host_dump,
+	.dump_cpu = (void *)host_dump_cpu,
+	.dump_task = (void *)host_dump_task,
 	.init = (void *)host_init,
 	.exit = (void *)host_exit,
 	/* A task whose group has no time left must leave a CPU that has nothing else to run. */
-	.flags = SCX_OPS_ENQ_LAST | SCX_OPS_ENQ_EXITING | SCX_OPS_TID_TO_TASK,
+	.flags = SCX_OPS_KEEP_BUILTIN_IDLE | SCX_OPS_ENQ_LAST | SCX_OPS_ENQ_EXITING | SCX_OPS_TID_TO_TASK,
 	.timeout_ms = 10000,
 	.name = "entrain",
 };

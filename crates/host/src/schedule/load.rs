@@ -3,15 +3,15 @@
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 
-use bytemuck::bytes_of;
 use entrain_bpf::Features;
+use entrain_system::Root;
+use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use libbpf_rs::{MapCore, MapFlags, OpenObject};
 
 use super::error::{ScheduleError, kernel};
 use super::options::Options;
 use super::topology::Topology;
-use super::{perf, tunables};
+use super::{cpus, perf, tunables};
 use crate::complexity::{self, Complexity};
 use crate::skeleton::sched;
 
@@ -25,6 +25,14 @@ pub(crate) fn measure(features: &Features) -> Result<Vec<Complexity>, ScheduleEr
     Ok(complexity::of(skel.object()))
 }
 
+/// Whether an x86 has AMD's virtualization, and whether Intel's: the kernel may know the types of both.
+fn virtualization(root: &Root) -> (bool, bool) {
+    let text = root.text("proc/cpuinfo").unwrap_or_default();
+    let flags = text.lines().find_map(|line| line.strip_prefix("flags")).unwrap_or_default();
+    let has = |name| flags.split_whitespace().any(|flag| flag == name);
+    (has("svm"), has("vmx"))
+}
+
 /// Loads the programs and tells them what they run on.
 pub(super) fn load(
     storage: &'static mut MaybeUninit<OpenObject>,
@@ -35,7 +43,7 @@ pub(super) fn load(
     let mut open = sched::SchedSkelBuilder::default().open(storage).map_err(kernel("opening its object"))?;
     let rodata = open.maps.rodata_data.as_deref_mut().expect("the object has tunables");
     rodata.nr_cpus = topology.cpus;
-    rodata.nr_llcs = topology.llcs;
+    (rodata.x86_svm, rodata.x86_vmx) = virtualization(&options.root);
     plan.describe(rodata);
     for (name, value) in &options.tune {
         tunables::set(rodata, name, value)?;
@@ -48,13 +56,22 @@ pub(super) fn load(
             }
         }
     }
-    let skel = open.load().map_err(kernel("loading its programs"))?;
+    let mut skel = open.load().map_err(kernel("loading its programs"))?;
     plan.write(&skel.maps.sched_perf_cpus).map_err(kernel("describing its CPUs"))?;
-    for (cpu, llc) in topology.llc_of.iter().enumerate() {
-        // Nothing is scheduled yet: the rest of the entry is 0.
-        let entry = sched::types::cpu_ctx { llc: *llc, ..Default::default() };
-        let key = (cpu as u32).to_ne_bytes();
-        skel.maps.sched_cpus.update(&key, bytes_of(&entry), MapFlags::ANY).map_err(kernel("describing its CPUs"))?;
-    }
+    cpus::place(&mut skel, topology, false)?;
     Ok(skel)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use entrain_system::fake::Machine;
+
+    #[test]
+    fn whose_virtualization_there_is_stands_in_the_flags() {
+        let of = |text: &str| virtualization(&Machine::new([("proc/cpuinfo", text)]).root());
+        assert_eq!(of("processor\t: 0\nflags\t\t: fpu svm avx\nbugs\t\t: none\n"), (true, false));
+        assert_eq!(of("flags\t\t: fpu vmx\nvmx flags\t: svm\n"), (false, true));
+        assert_eq!(of("processor\t: 0\nFeatures\t: fp asimd\n"), (false, false));
+    }
 }

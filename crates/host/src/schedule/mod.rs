@@ -5,6 +5,7 @@
 //! back, since nothing but the daemon's file descriptor holds the scheduler.
 
 mod classes;
+mod cpus;
 pub(crate) mod error;
 mod fallback;
 mod guard;
@@ -51,6 +52,7 @@ pub struct Scheduler {
     classes: BTreeMap<i32, sched_class>,
     /// How many CPUs are asked for performance: all or none.
     levels: u32,
+    cpus: cpus::Cpus,
 }
 
 // SAFETY: the skeleton holds pointers to libbpf's objects, which no other thread knows; libbpf has no thread-local
@@ -75,6 +77,7 @@ impl Scheduler {
             skel: load::load(storage, options, &topology, &plan)?,
             levels,
             classes: BTreeMap::new(),
+            cpus: cpus::Cpus::new(topology, &options.root, &options.capacities),
         };
         match scheduler.skel.maps.entrain_ops.attach_struct_ops() {
             Ok(link) => scheduler.links.push(link),
@@ -122,6 +125,12 @@ impl Scheduler {
         Ok(())
     }
 
+    /// Goes along with CPUs that have come or gone.
+    pub(crate) fn follow_cpus(&mut self) {
+        let asks = self.asks();
+        self.cpus.follow(&mut self.skel, asks);
+    }
+
     /// How it ended, if the kernel has thrown it out (watchdog, an error, SysRq-S) or it has given way.
     pub fn ended(&self) -> Option<Ended> {
         let exit = &self.skel.maps.bss_data.as_deref()?.sched_exit;
@@ -131,6 +140,13 @@ impl Scheduler {
         let (reason, message) = (text(&exit.reason), text(&exit.message));
         let why = if message.is_empty() { reason } else { format!("{reason}: {message}") };
         Some(Ended { kind: exit.kind, why })
+    }
+
+    /// What it knew when the kernel threw it out, line by line; empty where nothing was dumped.
+    pub(crate) fn dump(&self) -> Vec<String> {
+        let dump = self.skel.maps.bss_data.as_deref().map(|bss| text(&bss.sched_dump)).unwrap_or_default();
+        // Names of tasks can hold anything, and this goes to logs and terminals.
+        dump.lines().map(|line| line.chars().filter(|c| !c.is_control()).collect()).collect()
     }
 
     /// The whole host's counters since the start.

@@ -63,6 +63,9 @@ impl Schedule {
 
     fn failed(&mut self, error: &ScheduleError) {
         if let Some(ended) = self.scheduler.take() {
+            for line in ended.dump() {
+                debug!("its state at the end: {line}");
+            }
             self.loader.unload(ended);
         }
         let before = self.state.now.clone();
@@ -147,7 +150,10 @@ impl Mode for Schedule {
         match &self.state.now {
             Now::Scheduling { .. } => match self.scheduler.as_ref().and_then(Scheduler::ended) {
                 Some(ended) => self.failed(&ScheduleError::Ended(ended)),
-                None => self.log(),
+                None => {
+                    self.scheduler.iter_mut().for_each(Scheduler::follow_cpus);
+                    self.log();
+                }
             },
             Now::Loading { .. } => match self.loader.poll() {
                 Some(Ok(scheduler)) => self.started(scheduler),

@@ -31,12 +31,7 @@ pub(super) struct Plan {
 impl Plan {
     pub(super) fn make(options: &Options, topology: &Topology) -> Self {
         let schedutil = schedutil(&options.root);
-        let known = cpus::read(&options.root);
-        let capacity = |cpu: usize| {
-            let own = options.capacities.get(cpu).copied();
-            known.get(cpu).filter(|cpu| cpu.online).map_or(0, |cpu| own.unwrap_or(cpu.capacity))
-        };
-        let capacities: Vec<u32> = (0..topology.cpus as usize).map(capacity).collect();
+        let capacities = capacities(&options.root, &options.capacities, topology.cpus);
         let mut there = capacities.iter().filter(|capacity| **capacity > 0);
         let first = there.next();
         let differ = there.any(|capacity| Some(capacity) != first);
@@ -63,12 +58,32 @@ impl Plan {
 
     /// After it.
     pub(super) fn write(&self, map: &impl MapCore) -> Result<(), libbpf_rs::Error> {
-        for (cpu, capacity) in self.capacities.iter().enumerate() {
-            let entry = sched_perf_cpu { capacity: *capacity, ..sched_perf_cpu::default() };
-            map.update(&(cpu as u32).to_ne_bytes(), bytes_of(&entry), MapFlags::ANY)?;
-        }
-        Ok(())
+        tell(map, &self.capacities)
     }
+}
+
+/// Capacity of each CPU, 0 = not there: `own` where it is given, else the kernel's.
+pub(super) fn capacities(root: &Root, own: &[u32], cpus: u32) -> Vec<u32> {
+    let known = cpus::read(root);
+    let capacity = |cpu: usize| {
+        let own = own.get(cpu).copied();
+        known.get(cpu).filter(|cpu| cpu.online).map_or(0, |cpu| own.unwrap_or(cpu.capacity))
+    };
+    (0..cpus as usize).map(capacity).collect()
+}
+
+/// Writes the capacities that have changed. What else is known of such a CPU is kept, but for what its tasks do at this
+/// moment: it comes or goes, and has none.
+pub(super) fn tell(map: &impl MapCore, capacities: &[u32]) -> Result<(), libbpf_rs::Error> {
+    for (cpu, capacity) in capacities.iter().enumerate() {
+        let key = (cpu as u32).to_ne_bytes();
+        let old: Option<sched_perf_cpu> = map.lookup(&key, MapFlags::ANY)?.and_then(|value| from_bytes(&value));
+        let old = old.unwrap_or_default();
+        if old.capacity != *capacity {
+            map.update(&key, bytes_of(&sched_perf_cpu { capacity: *capacity, ..old }), MapFlags::ANY)?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether some policy of cpufreq is governed by schedutil.

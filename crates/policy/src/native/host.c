@@ -7,9 +7,9 @@
 #include "place.h"
 #include "cost.h"
 
-uint64_t entrain_n_move_vtime(uint64_t vtime, uint64_t from, uint64_t to, uint64_t apart)
+uint64_t entrain_n_move_vtime(uint64_t vtime, uint64_t from, uint64_t to, uint64_t keep)
 {
-	return entrain_move_vtime(vtime, from, to, apart);
+	return entrain_move_vtime(vtime, from, to, keep);
 }
 
 uint64_t entrain_n_alone_vtime(uint64_t vtime, uint64_t furthest, uint64_t behind)

@@ -84,6 +84,11 @@ bool scx_bpf_dsq_move_vtime(struct bpf_iter_scx_dsq *it, struct task_struct *p, 
 	return SIM_CALL(dsq_move, it->opaque, sim_id(p), dsq_id, enq_flags, true);
 }
 
+void scx_bpf_dsq_reenq(__u64 dsq_id, __u64 reenq_flags)
+{
+	SIM_CALL(dsq_reenq, dsq_id, reenq_flags);
+}
+
 struct task_struct *scx_bpf_tid_to_task(__u64 tid)
 {
 	return SIM_CALL(tid_to_task, tid);
@@ -177,6 +182,11 @@ void scx_bpf_exit_bstr(__s64 exit_code, char *fmt, unsigned long long *data, __u
 void scx_bpf_error_bstr(char *fmt, unsigned long long *data, __u32 data_len)
 {
 	SIM_CALL(exit, 0, fmt, true);
+}
+
+/* Nobody reads a dump. */
+void scx_bpf_dump_bstr(char *fmt, unsigned long long *data, __u32 data_len)
+{
 }
 
 /* The task's group is what stands in a storage of the object's own: sim_task_group() puts it there. */

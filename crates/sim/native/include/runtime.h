@@ -109,6 +109,8 @@ static void sim_ops_fill(const struct sched_ext_ops *ops, struct sim_ops *out)
 	out->set_weight = ops->set_weight;
 	out->set_cpumask = ops->set_cpumask;
 	out->update_idle = ops->update_idle;
+	out->cpu_online = ops->cpu_online;
+	out->cpu_offline = ops->cpu_offline;
 	out->enable = ops->enable;
 	out->cgroup_set_weight = ops->cgroup_set_weight;
 	out->cgroup_exit = ops->cgroup_exit;

@@ -45,6 +45,7 @@ struct sim_calls {
 	void (*timer_start)(void *m, __u32 timer, __u64 ns, _Bool pinned);
 	void (*exit)(void *m, __s64 code, const char *text, _Bool error);
 	struct task_struct *(*task_from_pid)(void *m, __s32 pid);
+	void (*dsq_reenq)(void *m, __u64 dsq, __u64 flags);
 };
 
 /* What the object has done since the kernel looked last: what an operation costs. */
@@ -103,6 +104,7 @@ struct sim_vcpu_fields {
 	__u8 *cpl;	     /* AMD: the same */
 	__u64 *rflags;	     /* AMD: the same */
 	__u64 *requests;     /* KVM_REQ_* */
+	__u32 *irr;	     /* x86 with APIC virtualization: a word of requested interrupts; else NULL */
 	_Bool *in_spin_loop; /* KVM looks for a sibling to yield to */
 };
 
@@ -121,6 +123,8 @@ struct sim_ops {
 	void (*set_weight)(struct task_struct *p, __u32 weight);
 	void (*set_cpumask)(struct task_struct *p, const struct cpumask *allowed);
 	void (*update_idle)(__s32 cpu, _Bool idle);
+	void (*cpu_online)(__s32 cpu);
+	void (*cpu_offline)(__s32 cpu);
 	void (*enable)(struct task_struct *p);
 	void (*cgroup_set_weight)(struct cgroup *c, __u32 weight);
 	void (*cgroup_exit)(struct cgroup *c);

@@ -10,6 +10,7 @@ mod clock;
 pub mod counts;
 mod fair;
 pub mod group;
+mod hotplug;
 pub mod mask;
 mod rt;
 mod run;
@@ -93,6 +94,8 @@ pub struct Kernel {
     pub in_irq: bool,
     /// CPUs and their neighbours.
     pub topo: Topology,
+    /// The CPUs that are there now.
+    pub online: mask::CpuMask,
     /// The run queues.
     pub cpus: Vec<Cpu>,
     /// All tasks ever made, by number.
@@ -103,6 +106,8 @@ pub struct Kernel {
     pub out: Vec<Effect>,
     /// Time that kernel code took since the driver looked last, ns.
     pub spent: u64,
+    /// Iterators over queues that the scheduler has begun: each step of one takes the queue's lock.
+    pub iterations: u64,
     /// Why the scheduler was left, once it was.
     pub failed: Option<String>,
     /// What the scheduler's code has done.

@@ -9,6 +9,8 @@ use super::topology::Topology;
 use super::{Cpu, Kernel, TaskId};
 use crate::native::Object;
 
+/// `SCX_WAKE_FORK`.
+const WAKE_FORK: u64 = 4;
 /// `SCX_WAKE_TTWU`.
 const WAKE_TTWU: u64 = 8;
 /// `SCX_WAKE_SYNC`.
@@ -19,6 +21,7 @@ impl Kernel {
     pub(crate) fn new(topo: Topology, object: Object, fair: bool) -> Self {
         let cpu_count = topo.cpus();
         let fair = fair.then(|| Fair::new(cpu_count));
+        let online = topo.all.clone();
         let cpus = (0..cpu_count).map(|_| Cpu { next_idle: true, ..Cpu::default() }).collect();
         let root = Group {
             parent: None,
@@ -33,11 +36,13 @@ impl Kernel {
             this_cpu: 0,
             in_irq: false,
             topo,
+            online,
             cpus,
             tasks: Vec::new(),
             groups: vec![root],
             out: Vec::new(),
             spent: 0,
+            iterations: 0,
             failed: None,
             counts: Counts::new(cpu_count),
             scx: Scx::default(),
@@ -58,23 +63,31 @@ impl Kernel {
         }
         self.task_mut(id).state = State::Waking;
         if self.task(id).nr_allowed == 1 {
-            return Some((self.task(id).allowed.iter().next().expect("a task may run somewhere"), false));
+            let cpu = self.task(id).allowed.iter().next().expect("a task may run somewhere");
+            return Some((self.online_or_fallback(id, cpu), false));
         }
         if self.fair.is_some() {
             return Some((self.fair_select(id, sync), true));
         }
+        let flags = match (self.task(id).new, sync) {
+            (true, _) => WAKE_FORK,
+            (false, true) => WAKE_TTWU | WAKE_SYNC,
+            (false, false) => WAKE_TTWU,
+        };
         let cpu = self.counted(Kind::Wake, |kernel| {
-            let cpu = kernel.select_task_rq_scx(id, WAKE_TTWU | if sync { WAKE_SYNC } else { 0 });
+            let cpu = kernel.select_task_rq_scx(id, flags);
             kernel.scx_flush();
             cpu
         });
-        Some((cpu, true))
+        Some((self.online_or_fallback(id, cpu), true))
     }
 
     /// Second half, `ttwu_do_activate()`, under the run-queue lock of the chosen CPU.
     pub fn wake_activate(&mut self, id: TaskId, cpu: u32, selected: bool) {
         debug_assert_eq!(self.task(id).state, State::Waking);
+        let cpu = self.online_or_fallback(id, cpu);
         self.task_mut(id).cpu = cpu;
+        let new = std::mem::take(&mut self.task_mut(id).new);
         self.account_wait(id, true);
         if self.is_rt(id) {
             self.rt_enqueue(id);
@@ -87,7 +100,7 @@ impl Kernel {
                 self.fair_wakeup_preempt(cpu, id);
             }
         } else {
-            self.counted(Kind::Wake, |kernel| kernel.enqueue_task_scx(id, Self::wake_flags(selected)));
+            self.counted(Kind::Wake, |kernel| kernel.enqueue_task_scx(id, Self::wake_flags(new, selected)));
         }
         self.count(Kind::Wake);
         // wakeup_preempt(): a CPU that idles looks for work.

@@ -56,6 +56,8 @@ pub struct Task {
     pub pid: i32,
     /// Its process.
     pub tgid: i32,
+    /// It has never been woken: its first wake-up is `wake_up_new_task()`.
+    pub(super) new: bool,
     /// Where it stands.
     pub state: State,
     /// The CPU that it runs on, or whose run queue it is counted on, or was last.
@@ -118,6 +120,7 @@ impl Kernel {
             id,
             pid,
             tgid: args.tgid,
+            new: true,
             state: State::Sleeping,
             cpu,
             allowed,

@@ -32,6 +32,7 @@ pub(crate) static CALLS: Calls = Calls {
     timer_start,
     exit,
     task_from_pid,
+    dsq_reenq,
 };
 
 /// The machine that a call comes from.
@@ -94,6 +95,10 @@ extern "C" fn iter_destroy(m: *mut c_void, it: *mut u64) {
 
 extern "C" fn dsq_move(m: *mut c_void, it: *mut u64, task: u64, dsq: u64, flags: u64, by_vtime: bool) -> bool {
     kernel(m).kf_dsq_move(cursor(it), id(task), dsq, flags, by_vtime)
+}
+
+extern "C" fn dsq_reenq(m: *mut c_void, dsq: u64, _flags: u64) {
+    kernel(m).kf_dsq_reenq(dsq);
 }
 
 extern "C" fn tid_to_task(m: *mut c_void, tid: u64) -> TaskPtr {

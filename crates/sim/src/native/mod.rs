@@ -46,6 +46,7 @@ pub(crate) struct Calls {
     pub timer_start: extern "C" fn(*mut c_void, u32, u64, bool),
     pub exit: extern "C" fn(*mut c_void, i64, *const c_char, bool),
     pub task_from_pid: extern "C" fn(*mut c_void, i32) -> TaskPtr,
+    pub dsq_reenq: extern "C" fn(*mut c_void, u64, u64),
 }
 
 /// `struct sim_done`.
@@ -129,6 +130,7 @@ pub(crate) struct VcpuFields {
     pub cpl: *mut u8,
     pub rflags: *mut u64,
     pub requests: *mut u64,
+    pub irr: *mut u32,
     pub in_spin_loop: *mut bool,
 }
 
@@ -149,6 +151,8 @@ pub(crate) struct Ops {
     pub set_weight: Option<unsafe extern "C" fn(TaskPtr, u32)>,
     pub set_cpumask: Option<unsafe extern "C" fn(TaskPtr, *const CpuMask)>,
     pub update_idle: Option<unsafe extern "C" fn(i32, bool)>,
+    pub cpu_online: Option<unsafe extern "C" fn(i32)>,
+    pub cpu_offline: Option<unsafe extern "C" fn(i32)>,
     pub enable: Option<unsafe extern "C" fn(TaskPtr)>,
     pub cgroup_set_weight: Option<unsafe extern "C" fn(CgroupPtr, u32)>,
     pub cgroup_exit: Option<unsafe extern "C" fn(CgroupPtr)>,

@@ -113,7 +113,7 @@ impl World {
         }
         let mut worst = None;
         for other in kernel.task(task).allowed.iter().filter(|other| *other < kernel.topo.cpus()) {
-            if kernel.cpu(other).curr.is_none() && other != cpu {
+            if kernel.cpu(other).curr.is_none() && other != cpu && kernel.online.has(other) {
                 let both = self.now - since.max(kernel.cpu(other).idle_since);
                 worst = worst.max(Some((both, other)));
             }
@@ -156,7 +156,8 @@ impl World {
         for m in 0..self.machines.len() {
             let id = MachineId(m as u16);
             for cpu in 0..self.machines[m].kernel.topo.cpus() {
-                if self.machines[m].kernel.cpu(cpu).curr.is_none() {
+                let kernel = &self.machines[m].kernel;
+                if kernel.cpu(cpu).curr.is_none() && kernel.online.has(cpu) {
                     self.check_busy(id, cpu);
                 }
             }

@@ -122,6 +122,7 @@ impl World {
 
     /// First half of a wake-up, by code that runs on `by`: chooses the CPU.
     pub(super) fn wake(&mut self, m: MachineId, by: u32, task: TaskId, sync: bool) {
+        let by = self.cpu_or_other(m, by);
         let now = self.now;
         let home = self.machines[m.0 as usize].kernel.task(task).cpu;
         if self.machines[m.0 as usize].kernel.cpu(home).locked && self.curr(m, home) == Some(task) {
@@ -141,6 +142,7 @@ impl World {
 
     /// Second half: the task reaches the run queue, unless that is locked by a CPU that switches.
     pub(super) fn activate(&mut self, m: MachineId, task: TaskId, cpu: u32, selected: bool, waker: u32) {
+        let waker = self.cpu_or_other(m, waker);
         let unlocked = self.dispatch_unlocks && self.lane(m, cpu).segment == Segment::Switch(None);
         if self.machines[m.0 as usize].kernel.cpu(cpu).locked && !unlocked {
             self.machines[m.0 as usize].locked_out[cpu as usize].push((task, selected, waker));

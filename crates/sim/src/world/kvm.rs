@@ -19,12 +19,32 @@ pub enum Arch {
     Amd,
     /// The same registers, and nothing traps a guest that spins: the pause filter is off.
     Untrapped,
+    /// The same, and interrupts are posted to the APIC's registers: nothing is requested of KVM.
+    Apicv,
 }
 
 /// The guest's saved state: EL1h, or level 0 with interrupts on; and EL0, or level 3.
 const PSTATE_KERNEL: u64 = 5;
 /// `KVM_REQ_IRQ_PENDING` of arm64 and `KVM_REQ_EVENT` of x86.
-pub(super) const REQUEST_INTERRUPT: u64 = 1 << 9 | 1 << 14;
+const REQUEST_INTERRUPT: u64 = 1 << 9 | 1 << 14;
+
+impl VcpuFields {
+    /// Whether an interrupt waits for the vCPU; `taken`: it waits no more.
+    ///
+    /// # Safety
+    /// The object that the fields are in is there.
+    pub(super) unsafe fn interrupted(&self, taken: bool) -> bool {
+        // SAFETY: the caller vouches for the fields.
+        unsafe {
+            let posted = self.irr.as_mut().is_some_and(|irr| if taken { std::mem::take(irr) != 0 } else { *irr != 0 });
+            let requested = *self.requests & REQUEST_INTERRUPT != 0;
+            if taken {
+                *self.requests &= !REQUEST_INTERRUPT;
+            }
+            posted || requested
+        }
+    }
+}
 
 /// One vCPU.
 pub struct Vcpu {
@@ -79,9 +99,14 @@ impl World {
             pending.push(irq);
         }
         let task = self.vcpu(m, cpu).task;
-        let requests = self.vcpu(m, cpu).fields.requests;
-        // SAFETY: the field lives as long as the host's object.
-        unsafe { *requests |= REQUEST_INTERRUPT };
+        let VcpuFields { requests, irr, .. } = self.vcpu(m, cpu).fields;
+        // SAFETY: the fields live as long as the host's object.
+        unsafe {
+            match irr.as_mut() {
+                Some(irr) => *irr |= 1,
+                None => *requests |= REQUEST_INTERRUPT,
+            }
+        }
         match self.state(HOST, task).mode {
             Mode::Polls => {
                 self.polled(m, cpu);
@@ -119,7 +144,7 @@ impl World {
         self.set_left(HOST, cpu, ENDLESS);
         self.resume(HOST, cpu);
         // SAFETY: the field lives as long as the host's object.
-        unsafe { *self.vcpu(m, vcpu).fields.requests &= !REQUEST_INTERRUPT };
+        unsafe { self.vcpu(m, vcpu).fields.interrupted(true) };
         let now = self.now;
         self.tell(m, vcpu, What::Enters);
         let lane = self.lane_mut(m, vcpu);

@@ -146,11 +146,14 @@ impl World {
         match side {
             Side::Host => {
                 object.set("nr_cpus", cpus);
-                object.set("nr_llcs", topo.nr_llcs());
                 // SAFETY: the function has this type in native/host.c.
                 let place: unsafe extern "C" fn(u32, u32) = unsafe { object.function("sim_topology") };
                 // SAFETY: CPUs are named in order, as it expects.
                 (0..cpus).for_each(|cpu| unsafe { place(cpu, topo.llc_of(cpu)) });
+                // SAFETY: the function has this type in native/host.c.
+                let arrange: unsafe extern "C" fn(u32) = unsafe { object.function("sim_arrange") };
+                // SAFETY: all CPUs have their places.
+                unsafe { arrange(0) };
             }
             Side::Guest => {
                 object.set("nr_vcpus", cpus);

@@ -6,6 +6,7 @@
 
 mod act;
 mod check;
+mod hotplug;
 mod irq;
 mod kvm;
 mod lane;
@@ -62,6 +63,8 @@ enum Event {
     Daemon,
     /// The watchdogs look.
     Watchdog,
+    /// A CPU of the host comes or goes.
+    Hotplug { cpu: u32, online: bool },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -178,7 +181,11 @@ impl World {
                     self.segment_over(m, cpu);
                 }
             }
-            Event::Irq { m, cpu, irq, from } => self.interrupt(m, cpu, irq, from),
+            // One that was on its way to a CPU that has gone is lost.
+            Event::Irq { m, cpu, irq, from } if self.machines[m.0 as usize].kernel.online.has(cpu) => {
+                self.interrupt(m, cpu, irq, from);
+            }
+            Event::Irq { .. } => {}
             Event::Tick { m, cpu, turn } => {
                 if self.lane(m, cpu).tick_turn == turn {
                     self.interrupt(m, cpu, Irq::Tick, None);
@@ -187,6 +194,7 @@ impl World {
             Event::Activate { m, task, cpu, selected, waker } => self.activate(m, task, cpu, selected, waker),
             Event::BpfTimer { m, timer, cpu, turn } => {
                 if self.machines[m.0 as usize].bpf_timers.get(&timer) == Some(&turn) {
+                    let cpu = self.cpu_or_other(m, cpu);
                     self.interrupt(m, cpu, Irq::BpfTimer(timer), None);
                 }
             }
@@ -195,13 +203,15 @@ impl World {
             }
             Event::Sleep { m, task, turn } => {
                 if self.machines[m.0 as usize].tasks[task.0 as usize].timer_turn == turn {
-                    let (now, cpu) = (self.now, self.machines[m.0 as usize].kernel.task(task).cpu);
+                    let cpu = self.machines[m.0 as usize].kernel.task(task).cpu;
+                    let (now, cpu) = (self.now, self.cpu_or_other(m, cpu));
                     // Late from here on, however long a vCPU takes to hear of its timer.
                     self.state_mut(m, task).woken_at.get_or_insert(now);
                     self.tell(m, cpu, What::Due(task));
                     self.interrupt(m, cpu, Irq::Sleep(task), None);
                 }
             }
+            Event::Hotplug { cpu, online } => self.hotplug(cpu, online),
             Event::Start { m, task } => self.wake(m, 0, task, false),
             Event::Act(index) => self.do_act(index),
             Event::Daemon => {

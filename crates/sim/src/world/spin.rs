@@ -1,6 +1,6 @@
 //! Guests that spin: what traps them, and whom KVM yields to; `kvm_vcpu_on_spin()` of virt/kvm/kvm_main.c.
 
-use super::kvm::{Arch, REQUEST_INTERRUPT};
+use super::kvm::Arch;
 use super::lane::ENDLESS;
 use super::{HOST, MachineId, World};
 use crate::costs;
@@ -13,7 +13,7 @@ impl World {
             HOST => ENDLESS,
             _ => match self.vms[m.0 as usize - 1].arch {
                 Arch::Arm64 => costs::WFE_WINDOW,
-                Arch::Amd => costs::PLE_WINDOW,
+                Arch::Amd | Arch::Apicv => costs::PLE_WINDOW,
                 Arch::Untrapped => ENDLESS,
             },
         }
@@ -60,7 +60,7 @@ impl World {
             // SAFETY: the fields live as long as the host's object.
             let (kernel, pending, spins) = unsafe {
                 let f = &v.fields;
-                (*f.pstate & 0xf != 0, *f.requests & REQUEST_INTERRUPT != 0, *f.in_spin_loop)
+                (*f.pstate & 0xf != 0, f.interrupted(false), *f.in_spin_loop)
             };
             if !v.ready || (v.preempted && !pending && !kernel) {
                 continue;

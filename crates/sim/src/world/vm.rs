@@ -76,8 +76,8 @@ impl World {
             // SAFETY: the function has this type in native/host.c and fills all fields.
             unsafe {
                 (*object.context()).arm64 = u32::from(arch == Arch::Arm64);
-                let new: unsafe extern "C" fn(i32, *mut VcpuFields) = object.function("sim_vcpu_new");
-                new(id as i32, fields.as_mut_ptr());
+                let new: unsafe extern "C" fn(i32, bool, *mut VcpuFields) = object.function("sim_vcpu_new");
+                new(id as i32, arch == Arch::Apicv, fields.as_mut_ptr());
                 fields.assume_init()
             }
         })
@@ -132,6 +132,7 @@ impl World {
             debug_assert!(vm.vcpus.iter().enumerate().all(|(i, v)| v.index as usize == entitlement.len() + i));
             entitlement.resize(entitlement.len() + vm.vcpus.len(), own);
         }
+        self.follow_cpus();
         self.enter(HOST, 0);
         self.machines[0].kernel.object_call(|object| {
             // SAFETY: the function has this type in native/host.c; there is a figure for each vCPU.

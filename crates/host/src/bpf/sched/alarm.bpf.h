@@ -183,6 +183,16 @@ static __always_inline void cpu__grant_ends(struct task_struct *p, struct task_c
 	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }
 
+/* Tasks that still wait for a CPU that went offline are looked for so often, until there are none. */
+#define STRAY_NS (10 * ENTRAIN_MSEC)
+
+/* What waits for a CPU is put back: it comes to another's queue where this one is not there any more. */
+static __always_inline void cpu__send_away(__u32 cpu)
+{
+	if (bpf_ksym_exists(scx_bpf_dsq_reenq))
+		scx_bpf_dsq_reenq(DSQ_CPU(cpu), 0);
+}
+
 /* The timer: looks at what runs on its CPU. The vCPU for which it was armed may have left, and another have come. */
 static int cpu__look(void *map, __u32 *key, struct entry_timer *r)
 {
@@ -195,6 +205,18 @@ static int cpu__look(void *map, __u32 *key, struct entry_timer *r)
 	if (!c)
 		return 0;
 	c->alarm = 0;
+	if (c->moved) {
+		c->moved = 0;
+		cpu__send_away(cpu);
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	}
+	if (c->offline) {
+		if (c->waiting > 0) {
+			cpu__send_away(cpu);
+			bpf_timer_start(&r->timer, STRAY_NS, 0);
+		}
+		return 0;
+	}
 	if (!c->started)
 		return 0;
 	now = scx_bpf_now();

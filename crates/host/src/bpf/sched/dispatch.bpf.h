@@ -4,6 +4,7 @@
 #define ENTRAIN_SCHED_DISPATCH_BPF_H
 
 #include "turn.bpf.h"
+#include "balance.bpf.h"
 #include "perf_place.bpf.h"
 
 /* One of so many choices is measured. */
@@ -45,18 +46,23 @@ static __always_inline bool cpu__choose(struct cpu_ctx *c, __s32 cpu, struct tas
 		}
 		if (stays && t->pub.vcpu && task__may_stay(prev, t, c, cpu, now))
 			return false;
+		if (cpu__balance(c))
+			return true;
 		if (behind >= 0 && scx_bpf_dsq_move_to_local(DSQ_CPU(behind)))
 			return true;
 		if (waits && scx_bpf_dsq_move_to_local(DSQ_CPU(cpu)))
 			return true;
 	}
 	/* One that yielded goes on where nobody waits in this queue: to fetch another for each yield costs moves. */
-	if (!t && cpu__fetch_any(c, cpu))
+	if (t ? cpu__balance(c) : cpu__fetch_any(cpu))
 		return true;
-	if (t)
+	if (t) {
 		task__new_turn(prev, t, c, cpu, now, waits, first);
-	else
-		perf__pull(cpu);
+		return false;
+	}
+	perf__pull(cpu);
+	if (!prev)
+		cpu__found_nothing(c, cpu);
 	return false;
 }
 
@@ -87,6 +93,7 @@ static __always_inline void cpu__tick(struct task_struct *p)
 	if (!c || !t || !c->started)
 		return;
 	task__renew_share(p, t, now);
+	balance__tick(c, now);
 	if (cpu__is_excused(c) || c->waiting <= 0)
 		return;
 	if (!entrain_before(now, cpu__next_look(c, cpu, now)))

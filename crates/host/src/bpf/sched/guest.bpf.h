@@ -13,6 +13,10 @@
 /* x86: AMD keeps the guest's privilege level and flags in memory; Intel's are behind vmread and out of BPF's reach. */
 #define X86_EFLAGS_IF 0x200ULL
 
+/* Whose virtualization x86 has; set by the loader. A kernel may know the types of both. */
+const volatile bool x86_svm = false;
+const volatile bool x86_vmx = false;
+
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct vmcb_save_area {
@@ -29,12 +33,22 @@ struct vcpu_svm {
 	struct vmcb *vmcb;
 };
 
-struct kvm_vcpu_arch___x86 {
-	bool preempted_in_kernel;
+/* Intel: interrupts that other CPUs have posted and nobody has taken to the APIC's registers yet. */
+struct pi_desc {
+	unsigned long pir[4];
 };
 
-struct kvm_vcpu___x86 {
-	struct kvm_vcpu_arch___x86 arch;
+struct vcpu_vt {
+	struct pi_desc pi_desc;
+};
+
+struct vcpu_vmx {
+	struct vcpu_vt vt;
+};
+
+/* Before vcpu_vt was split off. */
+struct vcpu_vmx___old {
+	struct pi_desc pi_desc;
 };
 
 #pragma clang attribute pop
@@ -48,7 +62,7 @@ static __always_inline __u32 kvm_vcpu__level(__u64 vcpu)
 			return ENTRAIN_CRITICAL_USER;
 		return pstate & PSTATE_IRQ_MASK ? ENTRAIN_CRITICAL_MASKED : ENTRAIN_CRITICAL_KERNEL;
 	}
-	if (bpf_core_type_exists(struct vcpu_svm)) {
+	if (x86_svm && bpf_core_type_exists(struct vcpu_svm)) {
 		struct vcpu_svm *svm = (void *)vcpu;
 		struct vmcb *vmcb = BPF_CORE_READ(svm, vmcb);
 
@@ -111,12 +125,69 @@ static __always_inline __u32 task__sampled(struct task_struct *p, __u64 kvm_vcpu
 #define ARM64_REQ_IRQ_PENDING (1ULL << 9)
 #define X86_REQ_EVENT	      (1ULL << 14)
 
-/* Whether a vCPU that is off its CPU has an interrupt to take: a sibling may spin until it has. */
-static __always_inline bool kvm_vcpu__owes_answer(__u64 kvm_vcpu)
-{
-	__u64 bit = bpf_core_field_exists(struct kvm_cpu_context, regs) ? ARM64_REQ_IRQ_PENDING : X86_REQ_EVENT;
+/* The APIC's registers of requested interrupts: eight of 32 bits, 16 bytes apart (Intel SDM, table 11-1). */
+#define APIC_IRR	0x200
+#define APIC_IRR_WORDS	8
+#define APIC_IRR_STRIDE 0x10
 
-	return kvm_vcpu && (BPF_CORE_READ((struct kvm_vcpu *)kvm_vcpu, requests) & bit);
+/* Whether a vCPU that is off its CPU has an interrupt to take. */
+enum owes {
+	OWES_NOTHING = 0,
+	OWES_ANSWER,
+	OWES_UNKNOWN,
+};
+
+/* Whether interrupts were posted that the APIC's registers do not show yet. */
+static __always_inline enum owes kvm_vcpu__posted(__u64 kvm_vcpu)
+{
+	unsigned long pir[4] = {};
+
+	if (!x86_vmx)
+		return OWES_NOTHING;
+	if (bpf_core_field_exists(struct vcpu_vmx, vt))
+		bpf_core_read(pir, sizeof(pir), &((struct vcpu_vmx *)kvm_vcpu)->vt.pi_desc.pir);
+	else if (bpf_core_field_exists(struct vcpu_vmx___old, pi_desc))
+		bpf_core_read(pir, sizeof(pir), &((struct vcpu_vmx___old *)kvm_vcpu)->pi_desc.pir);
+	else
+		return OWES_UNKNOWN;
+	return pir[0] | pir[1] | pir[2] | pir[3] ? OWES_ANSWER : OWES_NOTHING;
+}
+
+/* x86 with APIC virtualization (APICv, AVIC): senders write into tables that the hardware reads, and request nothing.
+ */
+static __always_inline enum owes kvm_vcpu__owes_apicv(__u64 kvm_vcpu)
+{
+	struct kvm_vcpu *vcpu = (void *)kvm_vcpu;
+	struct kvm_lapic *apic;
+	__u32 i, word = 0;
+	void *regs;
+
+	if (!bpf_core_field_exists(struct kvm_vcpu_arch, apic) ||
+	    !bpf_core_field_exists(struct kvm_lapic, apicv_active))
+		return OWES_UNKNOWN;
+	apic = BPF_CORE_READ(vcpu, arch.apic);
+	if (!apic || !BPF_CORE_READ(apic, apicv_active))
+		return OWES_NOTHING;
+	regs = BPF_CORE_READ(apic, regs);
+	bpf_for (i, 0, APIC_IRR_WORDS) {
+		/* SAFETY: the page is the vCPU's as long as the vCPU is; a bad address reads as 0. */
+		bpf_probe_read_kernel(&word, sizeof(word), regs + APIC_IRR + i * APIC_IRR_STRIDE);
+		if (word)
+			return OWES_ANSWER;
+	}
+	return kvm_vcpu__posted(kvm_vcpu);
+}
+
+/* Whether a vCPU that is off its CPU has an interrupt to take: a sibling may spin until it has. */
+static __always_inline enum owes kvm_vcpu__owes(__u64 kvm_vcpu)
+{
+	bool arm64 = bpf_core_field_exists(struct kvm_cpu_context, regs);
+
+	if (!kvm_vcpu)
+		return OWES_NOTHING;
+	if (BPF_CORE_READ((struct kvm_vcpu *)kvm_vcpu, requests) & (arm64 ? ARM64_REQ_IRQ_PENDING : X86_REQ_EVENT))
+		return OWES_ANSWER;
+	return arm64 ? OWES_NOTHING : kvm_vcpu__owes_apicv(kvm_vcpu);
 }
 
 /* The page with a vCPU's guest words; NULL where nobody keeps them current, or not since its agent fell silent. */

@@ -12,6 +12,14 @@
 #define SCHED_MAX_VMS	 4096
 /* cgroups with a limit at once: a node of Kubernetes has some hundred pods of a few containers. 32 KB of each CPU. */
 #define SCHED_MAX_LIMITS 4096
+/* Last-level caches: a power of two. A host that has more shares the last entry. */
+#define SCHED_MAX_LLCS	 64
+
+/* Bytes of the dump that the daemon logs: what the kernel keeps by default (SCX_EXIT_DUMP_DFL_LEN). */
+#define SCHED_MAX_DUMP 32768
+
+/* In place of the LLC of a CPU that is offline. */
+#define SCHED_NO_LLC (~0U)
 
 /* What a class says of its VMs' vCPUs. Times in ns. */
 #define SCHED_CLASS_DEFAULT (~0ULL) /* the class says nothing: as the tunable has it */
@@ -66,6 +74,11 @@ struct sched_public {
 	__u32 queue; /* 1 + the queue (of an LLC) that it runs from or waits in; 0 = it sleeps */
 	__u32 pad;
 	struct sched_stats stats;
+};
+
+/* Of host_arrange. */
+struct sched_arrange_args {
+	__u32 running; /* 1: the scheduler runs already */
 };
 
 /* How the scheduler ended, written once. */

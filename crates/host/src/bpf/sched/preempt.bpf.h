@@ -11,7 +11,7 @@
 #include "guest.bpf.h"
 #include "queue.bpf.h"
 
-/* CPUs that one wake-up looks at for a victim: bounds its work on large hosts. */
+/* CPUs of its LLC that one wake-up looks at for a victim: bounds its work where many share one. */
 #define VICTIM_SCAN 8
 
 /* What wants a CPU. */
@@ -70,25 +70,25 @@ static __always_inline __u64 wanting__takes_after(const struct wanting *w, __u64
 
 /*
  * The CPU that a task that woke takes: the one whose task's clock is furthest ahead of it, if that is far enough;
- * another one than its own only when the difference is worth the move. -1: none, it waits at home.
+ * another one of its LLC than its own, `h`, only when the difference is worth the move. -1: none, it waits at home.
  */
-static __always_inline __s32 wanting__victim(const struct wanting *w, struct task_struct *p, __s32 home, __u64 now)
+static __always_inline __s32 wanting__victim(const struct wanting *w, struct task_struct *p, const struct cpu_ctx *h,
+					     __u64 now)
 {
 	__u64 best = 0;
 	__s32 victim = -1;
 	__u32 i;
 
 	bpf_for (i, 0, VICTIM_SCAN) {
-		__u32 cpu = home + i;
+		__s32 cpu = llc__cpu(h, i);
 		struct cpu_ctx *c;
 		__u64 running, score;
 
-		if (i >= nr_cpus)
+		if (cpu < 0)
 			break;
-		if (cpu >= nr_cpus)
-			cpu -= nr_cpus;
 		c = cpu__ctx(cpu);
-		if (!c || !c->started || cpu__is_excused(c) || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+		if (!c || c->llc != h->llc || !c->started || cpu__is_excused(c) ||
+		    !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 			continue;
 		running = cpu__running_vtime(c, now);
 		if (!wanting__takes(w, running, c, now))

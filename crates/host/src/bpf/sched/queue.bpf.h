@@ -7,7 +7,7 @@
 #ifndef ENTRAIN_SCHED_QUEUE_BPF_H
 #define ENTRAIN_SCHED_QUEUE_BPF_H
 
-#include "state.bpf.h"
+#include "llc.bpf.h"
 #include "class.bpf.h"
 #include "guest.bpf.h"
 
@@ -59,13 +59,13 @@ static __always_inline void task__wait_begin(struct task_ctx *t, struct cpu_ctx 
 
 	t->cpu = cpu;
 	t->queued = QUEUED_BY_ITSELF;
-	t->pub.queue = 1 + (c->llc & 63);
-	__sync_fetch_and_add(&c->waiting, 1);
+	t->pub.queue = 1 + (c->llc & (SCHED_MAX_LLCS - 1));
+	if (!__sync_fetch_and_add(&c->waiting, 1))
+		__sync_fetch_and_add(&llc__queue(c->llc)->waiting, 1);
 	t->loads = t->share;
 	__sync_fetch_and_add(&c->load, t->loads);
 	if (t->follows)
 		__sync_fetch_and_add(&c->followers, 1);
-	__sync_fetch_and_add(&llc__queue(c->llc)->waiting, 1);
 	target = t->pub.vcpu ? task__class(t)->latency : SCHED_CLASS_DEFAULT;
 	if (target == SCHED_CLASS_DEFAULT)
 		return;
@@ -81,9 +81,9 @@ static __always_inline void task__wait_uncount(struct task_ctx *t, __u32 cpu)
 
 	if (!c)
 		return;
-	__sync_fetch_and_add(&c->waiting, -1);
+	if (__sync_fetch_and_add(&c->waiting, -1) == 1)
+		__sync_fetch_and_add(&llc__queue(c->llc)->waiting, -1);
 	__sync_fetch_and_add(&c->load, -(__u64)t->loads);
-	__sync_fetch_and_add(&llc__queue(c->llc)->waiting, -1);
 	if (t->hurries)
 		__sync_fetch_and_add(&c->hurried, -1);
 	if (t->follows)
@@ -209,16 +209,21 @@ static __always_inline __s32 cpu__behind(struct cpu_ctx *c, __s32 cpu, __u64 our
 {
 	__u32 i;
 
-	if (llc__queue(c->llc)->waiting <= c->waiting)
+	if (llc__queue(c->llc)->waiting <= (c->waiting > 0))
 		return -1;
 	bpf_for (i, 0, FETCH_SCAN) {
-		__u32 other = c->probe + 1 < nr_cpus ? c->probe + 1 : 0;
-		struct cpu_ctx *o = cpu__ctx(other);
 		struct task_struct *p;
 		struct task_ctx *t;
+		struct cpu_ctx *o;
+		__s32 other;
 
-		c->probe = other;
-		if (!o || other == cpu || o->llc != c->llc)
+		other = llc__cpu(c, ++c->probe);
+		if (other < 0) {
+			c->probe = 0;
+			continue;
+		}
+		o = cpu__ctx(other);
+		if (!o || o->llc != c->llc)
 			continue;
 		p = cpu__first_task(o, other);
 		/* One that may not come here is not for this CPU to make way for. */
@@ -232,31 +237,122 @@ static __always_inline __s32 cpu__behind(struct cpu_ctx *c, __s32 cpu, __u64 our
 	return -1;
 }
 
-/* Nothing to run here: a task of another CPU of the LLC, then of any, so that no CPU idles while a task waits. */
-static __always_inline bool cpu__fetch_any(struct cpu_ctx *c, __s32 cpu)
+/* A task that waits for another CPU of this LLC. What waits there and is not found may not run here. */
+static __always_inline bool cpu__fetch_near(struct cpu_ctx *c)
 {
-	__u32 near, i;
+	__s32 seen = 0;
+	__u32 i;
 
-	bpf_for (near, 0, 2) {
-		if (near == 0 && llc__queue(c->llc)->waiting <= 0)
-			continue;
-		if (near == 1 && nr_llcs == 1)
+	c->seen = 0;
+	if (llc__queue(c->llc)->waiting <= 0)
+		return false;
+	bpf_for (i, 1, SCHED_MAX_CPUS) {
+		__s32 other = llc__cpu(c, i);
+		struct cpu_ctx *o;
+
+		if (other < 0)
 			break;
-		bpf_for (i, 1, SCHED_MAX_CPUS) {
-			__u32 other = cpu + i;
-			struct cpu_ctx *o;
-
-			if (i >= nr_cpus)
-				break;
-			if (other >= nr_cpus)
-				other -= nr_cpus;
-			o = cpu__ctx(other);
-			if (o && o->waiting > 0 && (o->llc == c->llc) == !near &&
-			    scx_bpf_dsq_move_to_local(DSQ_CPU(other)))
-				return true;
-		}
+		o = cpu__ctx(other);
+		if (!o || o->waiting <= 0)
+			continue;
+		seen += o->waiting;
+		if (scx_bpf_dsq_move_to_local(DSQ_CPU(other)))
+			return true;
 	}
+	c->seen = seen;
 	return false;
+}
+
+/* One that waits for a CPU of that LLC. Its own loop for the verifier: as below. */
+__noinline int llc__fetch(__u32 llc)
+{
+	__u32 i;
+
+	bpf_for (i, 0, SCHED_MAX_CPUS) {
+		__s32 other = llc__cpu_at(llc, i);
+		struct cpu_ctx *o;
+
+		if (other < 0)
+			break;
+		o = cpu__ctx(other);
+		if (o && o->waiting > 0 && scx_bpf_dsq_move_to_local(DSQ_CPU(other)))
+			return 1;
+	}
+	return 0;
+}
+
+/*
+ * Nothing to run here: a task of another CPU of the LLC, then of another LLC, so that no CPU idles while a task waits.
+ * Of the other LLCs only those are searched in which somebody waits. A function of its own for the verifier, which
+ * else walks its loops anew on each path that leads here.
+ */
+__noinline int cpu__fetch_any(__s32 cpu)
+{
+	struct cpu_ctx *c = cpu__ctx(cpu);
+	__u32 l;
+
+	if (!c)
+		return 0;
+	if (cpu__fetch_near(c))
+		return 1;
+	if (nr_llcs <= 1)
+		return 0;
+	bpf_for (l, 1, SCHED_MAX_LLCS) {
+		__u32 llc = (c->llc + l) & (SCHED_MAX_LLCS - 1);
+
+		if (llc__queue(llc)->waiting > 0 && llc__fetch(llc))
+			return 1;
+	}
+	return 0;
+}
+
+/* Whether more tasks wait for other CPUs of the LLC than when this one looked. */
+static __always_inline bool cpu__sees_more(const struct cpu_ctx *c)
+{
+	__s32 waiting = 0;
+	__u32 i;
+
+	if (READ_ONCE(llc__queue(c->llc)->waiting) <= 0)
+		return false;
+	bpf_for (i, 1, SCHED_MAX_CPUS) {
+		__s32 other = llc__cpu(c, i);
+		struct cpu_ctx *o;
+
+		if (other < 0)
+			break;
+		o = cpu__ctx(other);
+		if (o && o->waiting > 0)
+			waiting += o->waiting;
+	}
+	return waiting > c->seen;
+}
+
+/*
+ * ops.update_idle, of a CPU that has been marked idle. Who is queued counts itself and then looks for an idle CPU; a
+ * CPU is marked and then looks at the counts: one of the two sees the other. Those that waited already when this CPU
+ * looked for somebody may not run here, and are not looked for again.
+ */
+static __always_inline void cpu__idle(__s32 cpu)
+{
+	struct cpu_ctx *c = cpu__ctx(cpu);
+
+	if (!c)
+		return;
+	c->claimed = 0;
+	if (cpu__sees_more(c))
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+}
+
+/*
+ * From ops.dispatch, where nothing was found. A CPU that was idle, was claimed for a task and lost that to another one
+ * is marked idle again without ops.update_idle; it looks once more after it has been marked.
+ */
+static __always_inline void cpu__found_nothing(struct cpu_ctx *c, __s32 cpu)
+{
+	if (!c->claimed)
+		return;
+	c->claimed = 0;
+	scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
 #endif /* ENTRAIN_SCHED_QUEUE_BPF_H */

@@ -12,6 +12,7 @@
 #include "yield.h"
 #include "place.h"
 #include "perf.h"
+#include "balance.h"
 #include "interface.h"
 #include "tunables.bpf.h"
 
@@ -69,6 +70,7 @@ struct task_ctx {
 	__u64 waiting;		 /* runnable without a CPU since; 0 = is not */
 	__u64 boosted;		 /* put to the front by a yield at; 0 = not since it last ran */
 	__u64 spun;		 /* when KVM last said that its guest spins; 0 = not in this stay */
+	__u64 looks_at;		 /* as a spinner, for a sibling to give way to, again */
 	__u64 kvm_vcpu;		 /* struct kvm_vcpu, while it is inside KVM_RUN; only for probes */
 	struct entrain_extend_state extend;
 	struct sched_class class; /* class.bpf.h */
@@ -96,6 +98,7 @@ struct task_ctx {
 	__u32 follows;	      /* 1: is queued where the vCPU runs that kicked it, and counted there */
 	__u32 hurries;	      /* 1: waits, and its class has a target for that */
 	__u32 measured;	      /* cpu_or_none: whose clock its own is measured by */
+	__u32 llc;	      /* ... and at which LLC that CPU was */
 	__u64 together;	      /* its VM's time together when it was charged last */
 	struct task_perf perf;
 };
@@ -107,7 +110,10 @@ struct {
 	__type(value, struct task_ctx);
 } sched_tasks SEC(".maps");
 
-/* One CPU. Written under its run-queue lock, read by anybody. */
+/*
+ * One CPU. The first three cache lines are written under its run-queue lock and read by anybody; the fourth is written
+ * by whoever queues a task here.
+ */
 struct cpu_ctx {
 	__u64 vtime;	  /* of the running task when it started; its clock now is vtime + charge(now - started) */
 	__u64 started;	  /* charged since, or 0 = nothing of ours runs */
@@ -122,21 +128,32 @@ struct cpu_ctx {
 	__u32 share;
 	__s32 tgid; /* of the running vCPU, 0 = not a vCPU */
 	__u32 llc;
+	__u32 place;	      /* in that one's ring (llc.bpf.h) */
 	__u32 refused;	      /* 1: the extension is over, do not ask again */
-	__s32 waiting;	      /* tasks in its queue */
-	__u32 probe;	      /* the other CPU whose queue was looked at last */
+	__u32 probe;	      /* place in the ring, from here, of the queue that was looked at last */
 	enum short_stay stay; /* why the task that runs was let in for a short stay */
-	__s32 hurried;	      /* tasks in its queue whose class has a target for their wait, ... */
-	__s32 followers;      /* tasks in its queue that wait where their kicker runs */
-	__u64 target;	      /* ... and the shortest of these targets, ns */
-	__u64 load;	      /* shares of the tasks in its queue */
+	__u64 load_avg;	      /* shares of its tasks, averaged over time (balance.h), ... */
+	__u64 load_at;	      /* ... until then */
+	__u32 bound;	      /* 1: what runs may run nowhere else */
+	__u32 offline;	      /* 1: the CPU is on its way out, or is not there */
+	__u32 moved;	      /* 1: it belongs to another LLC than what waits here was measured by */
+	__s32 seen;	      /* tasks that waited in the LLC when this CPU found none for itself */
 	__u64 alarm;	      /* when its timer is due; past or 0 = it is not armed */
 	__u64 cost;	      /* of a switch here, ns (cost.h) */
 	__u64 choices;	      /* made here */
 	__u64 asked;	      /* when the choice began whose switch is measured; 0 = none is */
 	__u64 less;	      /* of the slice of this turn: what its owner has repaid of its extensions */
 	__u64 aged;	      /* when to look again for a task that waits too long */
+	__u64 pad;
+	__s32 waiting;	 /* tasks in its queue */
+	__s32 hurried;	 /* tasks in its queue whose class has a target for their wait, ... */
+	__s32 followers; /* tasks in its queue that wait where their kicker runs */
+	__u32 claimed;	 /* 1: somebody has found it idle and kicked it */
+	__u64 target;	 /* ... and the shortest of these targets, ns */
+	__u64 load;	 /* shares of the tasks in its queue */
+	__u64 pad2[4];
 };
+_Static_assert(sizeof(struct cpu_ctx) == 4 * 64, "whole cache lines");
 
 /* One CPU's performance (perf_level.bpf.h), read by the daemon. Written under its run-queue lock, but for `removed`. */
 struct sched_perf_cpu {
@@ -198,15 +215,27 @@ struct {
 /* Never used: keeps the names of the counters in the object's type information, for the daemon. */
 enum sched_counter sched_keep_counters;
 
-/* What the CPUs of an LLC share: virtual time, as far as the clocks of their tasks have come (fair.h). */
+/*
+ * What the CPUs of an LLC share. First what changes as its tasks run: virtual time, as far as their clocks have come
+ * (fair.h). Then what changes when CPUs come or go, and when loads are balanced.
+ */
 struct queue_ctx {
 	__u64 vtime;
-	__s32 waiting; /* tasks in the queues of its CPUs */
+	__s32 waiting; /* CPUs for which somebody waits: written when a queue gets its first or loses its last */
 	__u32 pad;
 	__u64 pad2[6];
+	__u32 nr;    /* its CPUs, and ... */
+	__u32 first; /* ... where they begin in llc_cpus */
+	__u32 fill;  /* used by llc__arrange() */
+	__u32 giver; /* the LLC that it is to take tasks from, and ... */
+	__s64 owed;  /* ... how much, in shares */
+	__u64 load;  /* shares of its tasks when loads were looked at last, and of those that were forked here since */
+	struct entrain_group group; /* its load as the balancer sees it */
+	__u64 pad3;
 };
+_Static_assert(sizeof(struct queue_ctx) == 2 * 64, "whole cache lines");
 
-struct queue_ctx queues[64];
+struct queue_ctx queues[SCHED_MAX_LLCS];
 
 /* Whether a task may run nowhere else. */
 static __always_inline bool task__is_bound(struct task_struct *p)
@@ -216,7 +245,7 @@ static __always_inline bool task__is_bound(struct task_struct *p)
 
 static __always_inline struct queue_ctx *llc__queue(__u32 llc)
 {
-	return &queues[llc & 63];
+	return &queues[llc & (SCHED_MAX_LLCS - 1)];
 }
 
 static __always_inline struct task_ctx *task__ctx(struct task_struct *p)

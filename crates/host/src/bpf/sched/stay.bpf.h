@@ -52,12 +52,13 @@ static __always_inline void stay__begin(struct task_struct *p)
 	task__renew_share(p, t, now);
 	task__count(t, SCHED_SWITCHES, 1);
 
-	t->pub.queue = 1 + (c->llc & 63);
+	t->pub.queue = 1 + (c->llc & (SCHED_MAX_LLCS - 1));
 	task__measure_by(t, c, cpu);
 	waits = cpu__first_vtime(c, cpu, &first);
 	task__settle(t);
 	cpu__clocks_move(c, t, waits, first);
 	stay__take_turn(p, t, c, now);
+	c->bound = task__is_bound(p);
 	c->granted = 0;
 	c->refused = 0;
 	c->stay = STAY_FULL;

@@ -78,6 +78,5 @@ const volatile bool use_follow = true;
 
 /* Set by the loader from the host's topology. */
 const volatile __u32 nr_cpus = 1;
-const volatile __u32 nr_llcs = 1;
 
 #endif /* ENTRAIN_SCHED_TUNABLES_BPF_H */

@@ -22,18 +22,24 @@ static __always_inline void task__renew_share(struct task_struct *p, struct task
 	t->share_at = now;
 }
 
-/* From here on the task's clock is measured by that of this CPU. */
+/* From here on the task's clock is measured by that of this CPU: it keeps its lag (fair.h). */
 static __always_inline void task__measure_by(struct task_ctx *t, const struct cpu_ctx *c, __u32 cpu)
 {
 	__u32 here = cpu_or_none__of(cpu);
+	bool same = t->llc == c->llc;
 	struct cpu_ctx *from = NULL;
+	__u64 was;
 
-	if (!cpu_or_none__is_none(t->measured) && t->measured != here)
+	if (!cpu_or_none__is_none(t->measured) && (t->measured != here || !same))
 		from = cpu__ctx(cpu_or_none__cpu(t->measured));
-	if (from)
+	if (from) {
+		/* The CPU itself may have come to another LLC since. */
+		was = from->llc == t->llc ? cpu__clock(from) : llc__queue(t->llc)->vtime;
 		t->pub.vtime =
-			entrain_move_vtime(t->pub.vtime, cpu__clock(from), cpu__clock(c), task__vtime(t, debt_ns));
+			entrain_move_vtime(t->pub.vtime, was, cpu__clock(c), same ? task__vtime(t, migrate_ns) : 0);
+	}
 	t->measured = here;
+	t->llc = c->llc;
 }
 
 /* What others had of its turns since it was asked last is charged to the task. */
@@ -115,10 +121,17 @@ static __always_inline void cpu__turn_begins(struct cpu_ctx *c, struct task_stru
 static __always_inline void cpu__clocks_move(struct cpu_ctx *c, struct task_ctx *t, bool waits, __u64 first)
 {
 	struct queue_ctx *q = llc__queue(c->llc);
+	__u64 clock;
 
 	if (!waits)
 		t->pub.vtime = entrain_alone_vtime(t->pub.vtime, q->vtime, task__vtime(t, debt_ns));
-	q->vtime = entrain_queue_vtime(q->vtime, t->pub.vtime, waits, first);
+	/*
+	 * All CPUs of the LLC read this line at each switch: it is written when that makes a difference that counts, so
+	 * that writes do not grow with the CPUs.
+	 */
+	clock = entrain_queue_vtime(q->vtime, t->pub.vtime, waits, first);
+	if (entrain_before(q->vtime + task__vtime(t, granularity_ns), clock))
+		q->vtime = clock;
 	c->clock = entrain_queue_vtime(c->clock, t->pub.vtime, waits, first);
 }
 

@@ -5,6 +5,7 @@
 
 #include "turn.bpf.h"
 #include "kick.bpf.h"
+#include "balance.bpf.h"
 #include "perf_place.bpf.h"
 
 /* ops.select_cpu. */
@@ -21,6 +22,8 @@ static __always_inline __s32 task__select_cpu(struct task_struct *p, __s32 prev_
 	cpu = use_capacity ? perf__select(p, prev_cpu, slice_max_ns) : -1;
 	if (cpu < 0) {
 		cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
+		if (!idle && (wake_flags & SCX_WAKE(FORK)))
+			return task__fork_cpu(p, cpu);
 		if (!idle)
 			return use_follow ? task__kicker_cpu(p, cpu) : cpu;
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_max_ns, 0);
@@ -30,7 +33,11 @@ static __always_inline __s32 task__select_cpu(struct task_struct *p, __s32 prev_
 	if (t && c) {
 		task__renew_share(p, t, scx_bpf_now());
 		task__measure_by(t, c, cpu);
-		task__woke(t, c, credit_ns);
+		if (t->fresh)
+			t->pub.vtime = cpu__clock(c);
+		else
+			task__woke(t, c, credit_ns);
+		t->fresh = 0;
 	}
 	return cpu;
 }
@@ -58,22 +65,23 @@ static __always_inline bool task__arrive(struct task_struct *p, struct task_ctx 
 }
 
 /*
- * An idle CPU for a task that did not come through ops.select_cpu (bound to one CPU, or put back). Returns whether one
- * was kicked.
+ * An idle CPU for a task that waits: of one that did not come through ops.select_cpu (bound to one CPU, or put back),
+ * or one that went idle since that looked. Its counterpart is cpu__idle(). Returns whether one was kicked.
  */
-static __always_inline bool task__kick_idle(struct task_struct *p, __s32 cpu, bool bound, __u64 enq_flags)
+static __always_inline bool task__kick_idle(struct task_struct *p, __s32 cpu, bool bound)
 {
+	struct cpu_ctx *c;
 	__s32 idle;
 
-	if (bound) {
+	if (bound)
 		idle = scx_bpf_test_and_clear_cpu_idle(cpu) ? cpu : -1;
-	} else {
-		if (enq_flags & SCX_ENQ(CPU_SELECTED))
-			return false;
+	else
 		idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
-	}
 	if (idle < 0)
 		return false;
+	c = cpu__ctx(idle);
+	if (c)
+		c->claimed = 1;
 	scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 	return true;
 }
@@ -119,7 +127,7 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 	}
 	wanting__fill(&w, t, vtime, t->pub.vcpu, urgent);
 	if (use_wake_preempt && wakeup) {
-		victim = wanting__victim(&w, p, cpu, now);
+		victim = wanting__victim(&w, p, c, now);
 		if (victim >= 0 && victim != cpu) {
 			cpu = victim;
 			c = cpu__ctx(cpu);
@@ -130,7 +138,7 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 	}
 	task__wait_begin(t, c, cpu);
 	scx_insert_vtime(p, DSQ_CPU(cpu), slice_max_ns, vtime, enq_flags);
-	if (task__kick_idle(p, cpu, bound, enq_flags))
+	if (task__kick_idle(p, cpu, bound))
 		return;
 	if (victim >= 0)
 		scx_bpf_kick_cpu(victim, SCX_KICK_PREEMPT);

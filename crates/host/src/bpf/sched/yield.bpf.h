@@ -10,7 +10,7 @@
 
 #include "queue.bpf.h"
 
-/* CPUs whose queues one spin looks at for a sibling. */
+/* CPUs of the LLC whose queues one spin looks at for a sibling. */
 #define SPIN_SCAN 4
 
 /* Tasks looked at in each of them. Bounds the work per spin whatever the number of VMs. */
@@ -91,7 +91,8 @@ static __always_inline bool spinner__yield(struct task_struct *from, struct task
 	if (!t || !spinner__find(&s, from, f, scx_bpf_task_cpu(from)))
 		return false;
 	f->spun = s.now;
-	if (!spinner__give_way(&s, to, t, kvm_vcpu__owes_answer(t->kvm_vcpu)) && !spinner__turn_over(&s))
+	/* Where posted interrupts cannot be seen, KVM's word stands: it proposes nobody in user mode without one. */
+	if (!spinner__give_way(&s, to, t, kvm_vcpu__owes(t->kvm_vcpu) != OWES_NOTHING) && !spinner__turn_over(&s))
 		return false;
 	spinner__leave(&s);
 	return true;
@@ -106,6 +107,26 @@ static __always_inline void spinner__leave_now(const struct spinner *s)
 		vcpu->gave_way = 1;
 	spinner__leave(s);
 	scx_bpf_kick_cpu(s->cpu, SCX_KICK_PREEMPT);
+}
+
+/*
+ * A spinner looks again after this part of the time that an answer takes, and after so many times what the look has
+ * taken. Threat model: a guest can trap as fast as it can loop, and each look takes the locks of others' queues; at
+ * this rate no more than a sixteenth of its own time goes into looks, which it pays for, and an answer is missed by no
+ * more than a sixteenth of what it takes.
+ */
+#define LOOK_PART 16
+
+static __always_inline bool spinner__may_look(const struct task_ctx *t, __u64 now)
+{
+	return !entrain_before(now, t->looks_at);
+}
+
+static __always_inline void spinner__looked(struct task_ctx *t, __u64 began)
+{
+	__u64 now = bpf_ktime_get_ns(), took = entrain_sub(now, began);
+
+	t->looks_at = now + entrain_max(took * LOOK_PART, answer_ns / LOOK_PART);
 }
 
 /*
@@ -127,12 +148,11 @@ static __always_inline void spinner__look(struct task_struct *p, struct task_ctx
 		return;
 	}
 	bpf_for (i, 0, SPIN_SCAN) {
-		__u32 other = s.cpu + i, seen = 0;
+		__s32 other = llc__cpu(s.c, i);
+		__u32 seen = 0;
 
-		if (i >= nr_cpus)
+		if (other < 0)
 			break;
-		if (other >= nr_cpus)
-			other -= nr_cpus;
 		bpf_for_each (scx_dsq, to, DSQ_CPU(other), 0) {
 			struct task_ctx *u = task__ctx(to);
 
@@ -140,7 +160,7 @@ static __always_inline void spinner__look(struct task_struct *p, struct task_ctx
 				break;
 			/* Whoever was preempted inside a section is KVM's to propose. */
 			if (!u || to->tgid != p->tgid || entrain_critical_holds(u->level) ||
-			    !kvm_vcpu__owes_answer(u->kvm_vcpu))
+			    kvm_vcpu__owes(u->kvm_vcpu) != OWES_ANSWER)
 				continue;
 			if (spinner__give_way(&s, to, u, true)) {
 				spinner__leave_now(&s);

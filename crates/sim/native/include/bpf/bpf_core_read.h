@@ -29,6 +29,7 @@ static inline __attribute__((always_inline)) int sim_field_exists(int of_arm64, 
 #define SIM_READ3(src, a, b, c)		      SIM_READ1(SIM_READ2(src, a, b), c)
 #define SIM_READ_N(src, a, b, c, name, ...)   name
 #define BPF_CORE_READ(src, a...)	      SIM_READ_N(src, ##a, SIM_READ3, SIM_READ2, SIM_READ1)(src, ##a)
+#define bpf_core_read(to, size, from)	      bpf_probe_read_kernel(to, size, from)
 #define BPF_CORE_READ_BITFIELD(src, a)	      ((src)->a)
 #define BPF_CORE_READ_BITFIELD_PROBED(src, a) ((src)->a)
 

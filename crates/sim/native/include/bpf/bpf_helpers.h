@@ -10,6 +10,7 @@
 #define __kptr
 #define __uptr
 #define __hidden
+#define __arg_trusted
 /* Not weak: what the simulated kernel lacks must fail the link. */
 #define __weak
 

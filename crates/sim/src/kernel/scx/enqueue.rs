@@ -66,6 +66,9 @@ impl Kernel {
     /// `scx_do_enqueue_task()`.
     pub(super) fn do_enqueue_task(&mut self, id: TaskId, flags: u64) {
         let cpu = self.task(id).cpu;
+        if !self.online.has(cpu) {
+            return self.dispatch_enqueue(self.local_dsq(cpu), id, Insertion::plain(flags));
+        }
         if self.task(id).scx.direct.is_some() {
             return self.direct_dispatch(id, flags);
         }
@@ -110,6 +113,19 @@ impl Kernel {
             let Some(verdict) = self.task_mut(id).scx.direct.take() else { continue };
             let dsq = self.find_dsq_for_dispatch(self.task(id).cpu, verdict.dsq);
             self.dispatch_to_local_dsq(dsq, id, verdict);
+        }
+        while let Some(dsq) = self.scx.reenqs.pop() {
+            self.reenq_user(dsq);
+        }
+    }
+
+    /// `reenq_user()`.
+    fn reenq_user(&mut self, dsq: super::dsq::DsqIndex) {
+        for id in self.dsq(dsq).tasks.iter().copied().collect::<Vec<_>>() {
+            if self.task(id).scx.dsq == Some(dsq) {
+                self.unlink_from_dsq(id);
+                self.do_enqueue_task(id, enq::REENQ);
+            }
         }
     }
 
@@ -222,8 +238,12 @@ impl Kernel {
         }
     }
 
-    /// Whether the flags are those of a wake-up whose CPU ops.select_cpu() has chosen.
-    pub(in super::super) fn wake_flags(selected: bool) -> u64 {
-        enq::WAKEUP | if selected { enq::CPU_SELECTED } else { 0 }
+    /// The flags of a wake-up, and whether ops.select_cpu() has chosen its CPU. `wake_up_new_task()` says neither.
+    pub(in super::super) fn wake_flags(new: bool, selected: bool) -> u64 {
+        match (new, selected) {
+            (true, _) => 0,
+            (false, true) => enq::WAKEUP | enq::CPU_SELECTED,
+            (false, false) => enq::WAKEUP,
+        }
     }
 }

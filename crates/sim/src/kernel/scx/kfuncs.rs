@@ -82,6 +82,7 @@ impl Kernel {
     /// and the flags.
     pub(crate) fn kf_iter_new(&mut self, it: &mut [u64; 6], id: u64, flags: u64) -> i32 {
         *it = [0; 6];
+        self.iterations += 1;
         if flags & !ITER_REV != 0 {
             return EINVAL;
         }
@@ -151,6 +152,14 @@ impl Kernel {
         true
     }
 
+    /// `scx_bpf_dsq_reenq()`: takes effect when the run queue is unlocked.
+    pub(crate) fn kf_dsq_reenq(&mut self, id: u64) {
+        match self.find_user_dsq(id) {
+            Some(dsq) if id & BUILTIN == 0 => self.scx.reenqs.push(dsq),
+            _ => self.scx_fail(format!("re-enqueue of DSQ {id:#x}, which is built-in or does not exist")),
+        }
+    }
+
     pub(crate) fn kf_tid_to_task(&mut self, tid: u64) -> Option<TaskId> {
         if self.scx.ops.is_none_or(|ops| ops.flags & OPS_TID_TO_TASK == 0) {
             self.scx_fail("scx_bpf_tid_to_task() called without SCX_OPS_TID_TO_TASK".into());
@@ -175,6 +184,9 @@ impl Kernel {
     pub(crate) fn kf_kick_cpu(&mut self, cpu: i32, flags: u64) {
         if cpu < 0 || cpu as u32 >= self.topo.cpus() {
             return self.scx_fail(format!("invalid CPU {cpu}"));
+        }
+        if !self.online.has(cpu as u32) {
+            return;
         }
         if flags & KICK_IDLE != 0 {
             if flags & (KICK_PREEMPT | KICK_WAIT) != 0 {

@@ -1,7 +1,7 @@
 //! The class of BPF schedulers, after kernel/sched/ext/ of Linux 7.3. Functions have the names that they have there.
 //!
 //! Not modelled: bypass mode and the way out of a scheduler (a machine whose scheduler fails stops and says why),
-//! sub-schedulers, IMMED and rescue, core scheduling, CPU hotplug, real-time tasks.
+//! sub-schedulers, IMMED and rescue, core scheduling, real-time tasks.
 
 mod call;
 mod dispatch;
@@ -36,6 +36,7 @@ pub(super) mod enq {
     pub(crate) const HEAD: u64 = 0x10000;
     pub(crate) const CPU_SELECTED: u64 = 0x20000;
     pub(crate) const PREEMPT: u64 = 1 << 32;
+    pub(crate) const REENQ: u64 = 1 << 40;
     pub(crate) const LAST: u64 = 1 << 41;
 }
 
@@ -81,6 +82,8 @@ pub(super) struct Scx {
     dispatching: dispatch::Buffer,
     /// Inserts into other CPUs' local queues that wait until the run queue can be unlocked.
     deferred: Vec<TaskId>,
+    /// Queues whose tasks are to be handed to the scheduler again.
+    reenqs: Vec<DsqIndex>,
     kicks: Vec<(u32, u64)>,
     snapshots: Vec<Option<Vec<TaskId>>>,
     idle_task: Option<TaskPtr>,
@@ -101,6 +104,13 @@ impl Hasher for IdHasher {
 
     fn write_u64(&mut self, id: u64) {
         self.0 = (id ^ (id >> 29)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+impl super::Task {
+    /// The CPU in whose local queue it is.
+    pub(super) fn scx_dsq(&self) -> Option<u32> {
+        self.scx.dsq.map(|dsq| dsq.0)
     }
 }
 
@@ -154,6 +164,23 @@ impl Kernel {
             self.scx_notify_idle(cpu, true);
         }
         self.this_cpu = 0;
+    }
+
+    /// The operations of the class's scheduler.
+    pub(super) fn scx_ops(&self) -> Option<Ops> {
+        self.scx.ops
+    }
+
+    /// `set_cpus_allowed_common()`: the mask itself is the kernel's.
+    pub(super) fn scx_task_allow(&mut self, id: TaskId, nr_allowed: u32) {
+        let task = self.pointer(id);
+        self.scx_call(None, |object, _| {
+            // SAFETY: the function has this type in native/include/runtime.h; the task is the object's.
+            unsafe {
+                let allow: unsafe extern "C" fn(TaskPtr, i32) = object.function("sim_task_allow");
+                allow(task, nr_allowed as i32);
+            }
+        });
     }
 
     /// Whether the class has a scheduler.
