@@ -11,7 +11,8 @@
  * Machines without limits pay for one look at a word that nobody writes (limited.groups).
  *
  * The scheduler that includes this defines LIMIT_SLOTS (how many groups may have limits at once), LIMIT_CPUS (how many
- * CPUs there are) and limit__member() and limit__release(), see below.
+ * CPUs there are) and limit__member() and limit__release(), see below. LIMIT_PREPARED: limits are set where one may not
+ * sleep (sched_ext before 7.3), so that limit__start_anew() makes all queues beforehand.
  */
 #ifndef ENTRAIN_CGROUP_LIMIT_BPF_H
 #define ENTRAIN_CGROUP_LIMIT_BPF_H
@@ -329,16 +330,18 @@ static __always_inline __u64 limit__ran(const struct task_struct *task, const st
 static __always_inline __u64 limit__begin(struct task_struct *p, struct limit_member *m, __u32 cpu, __u64 want,
 					  __u64 now)
 {
+	__u64 turn;
+
 	if (!READ_ONCE(limited.groups))
 		return want;
 	limit__follow(p, m);
 	if (!m->slot || (p->flags & LIMIT_PF_KTHREAD))
 		return want;
-	want = limit__turn(m->slot, cpu, want, now);
+	turn = limit__turn(m->slot, cpu, want, now);
 	m->began = now;
 	m->exec = p->se.sum_exec_runtime;
-	m->granted = want > 0;
-	return want;
+	m->granted = turn > 0;
+	return turn || !limit__excuses(p) ? turn : want;
 }
 
 /*
@@ -569,7 +572,6 @@ static __s32 cgroup__limit_to(struct cgroup *cgrp, __u64 period_us, __u64 quota_
 	struct limit_cpu *lc;
 	struct limit *l;
 	__u32 slot, cpu;
-	__s32 error;
 
 	if (!ctx)
 		return -LIMIT_ENOMEM;
@@ -586,11 +588,14 @@ static __s32 cgroup__limit_to(struct cgroup *cgrp, __u64 period_us, __u64 quota_
 	l = limit__of(slot);
 	if (!l)
 		return -LIMIT_ENOSPC;
-	error = limit__prepare(l, slot);
+#ifndef LIMIT_PREPARED
+	__s32 error = limit__prepare(l, slot);
+
 	if (error) {
 		l->state = LIMIT_FREE;
 		return error;
 	}
+#endif
 	bpf_for (cpu, 0, LIMIT_CPUS) {
 		lc = limit__cpu(slot, cpu);
 		if (lc)
@@ -615,20 +620,27 @@ static __s32 cgroup__limit_to(struct cgroup *cgrp, __u64 period_us, __u64 quota_
 	return 0;
 }
 
+#ifdef LIMIT_PREPARED
 /* ops.init of a scheduler that may be attached more than once: its queues have gone with the last time. */
-static void limit__start_anew(void)
+static __s32 limit__start_anew(void)
 {
 	__u32 slot;
 
 	limited.groups = 0;
 	bpf_for (slot, 1, LIMIT_SLOTS) {
 		struct limit *l = limit__of(slot);
+		__s32 error;
 
 		if (!l)
 			break;
 		l->state = LIMIT_FREE;
 		l->dsq = 0;
+		error = limit__prepare(l, slot);
+		if (error)
+			return error;
 	}
+	return 0;
 }
+#endif
 
 #endif /* ENTRAIN_CGROUP_LIMIT_BPF_H */

@@ -9,9 +9,11 @@ use entrain_sim::program::Step::{Compute, Done, Hold, Lock, Sleep, Unlock};
 use entrain_sim::program::Time::{Fixed, Mean};
 use entrain_sim::program::{MS, SEC, Step, US};
 use entrain_sim::scenario::{Arm, guest, guest_in, host};
-use entrain_sim::world::{HOST, MachineId, World};
+use entrain_sim::world::{HOST, MachineId, Policy, World};
 
 const HOG: &[Step] = &[Compute(Fixed(50 * MS)), Done];
+/// Entrain in the guests alone.
+const GUEST: Arm = Arm { host: Policy::Eevdf, guest: Policy::Entrain, paired: false, tunables: &[] };
 const ARMS: [(&str, Arm); 2] = [("EEVDF", Arm::STOCK), ("Entrain", Arm::HOST)];
 
 fn limit(quota: u64, period: u64) -> Option<Max> {
@@ -298,4 +300,65 @@ fn unlimited_machines_are_as_they_were() {
     let (never, elsewhere) = (run(None), run(limit(MS, SEC)));
     println!("helper calls without a limit, and with one elsewhere: {never}, {elsewhere}");
     assert!(elsewhere < never + never / 20, "{elsewhere} after {never}");
+}
+
+/// Under the guest's scheduler, with and without a host that pairs.
+fn in_guest(arm: Arm, vcpus: u32, quota: u64, steps: &[Step]) -> (f64, f64) {
+    let mut world = host(1, Shape::flat(vcpus), arm);
+    let m = guest(&mut world, vcpus, arm);
+    let group = world.add_group(m, Kernel::ROOT, 10_000);
+    world.set_group_max(m, group, limit(quota, 100 * MS));
+    let limited = hogs(&mut world, m, group, 2 * vcpus, steps);
+    let free = hogs(&mut world, m, Kernel::ROOT, vcpus, HOG);
+    world.run(10 * SEC);
+    alive(&world);
+    let part = cpu_time(&world, m, &limited) as f64 / (quota * 100) as f64;
+    (part, cpu_time(&world, m, &free) as f64 / 1e9)
+}
+
+#[test]
+fn guests_enforce_it_as_well() {
+    const SLEEPER: &[Step] = &[Compute(Mean(300 * US)), Sleep(Mean(200 * US)), Done];
+    for (name, arm) in [("EEVDF", Arm::STOCK), ("Entrain alone", GUEST), ("Entrain on both sides", Arm::BOTH)] {
+        for (vcpus, quota, steps) in
+            [(1, 20 * MS, HOG), (4, 50 * MS, HOG), (4, 150 * MS, SLEEPER), (16, 400 * MS, HOG), (64, 200 * MS, HOG)]
+        {
+            let (part, free) = in_guest(arm, vcpus, quota, steps);
+            let rest = f64::from(vcpus) * 10.0 - part * quota as f64 / 1e7;
+            println!(
+                "{quota} ns of {vcpus} vCPUs under {name}: {part:.3} of it, the others {:.3} of the rest",
+                free / rest
+            );
+            assert!((0.95..1.05).contains(&part), "{quota} of {vcpus} under {name}: {part}");
+            assert!(free > 0.9 * rest, "{quota} of {vcpus} under {name}: the others have {free} of {rest}");
+        }
+    }
+}
+
+/// The same in a guest as on the host: no limit, however small, ends the scheduler, and what changes holds at once.
+#[test]
+fn a_guest_s_watchdog_is_not_tripped() {
+    for arm in [GUEST, Arm::BOTH] {
+        let mut world = host(1, Shape::flat(2), arm);
+        let m = guest(&mut world, 2, arm);
+        let group = world.add_group(m, Kernel::ROOT, 100);
+        let limited = hogs(&mut world, m, group, 40, HOG);
+        let free = hogs(&mut world, m, Kernel::ROOT, 2, HOG);
+        world.run(SEC);
+        world.set_group_max(m, group, limit(MS, SEC));
+        world.run(2 * SEC);
+        let before = cpu_time(&world, m, &limited);
+        world.run(32 * SEC);
+        alive(&world);
+        let (had, rest) = (cpu_time(&world, m, &limited) - before, cpu_time(&world, m, &free));
+        println!("40 hogs with a thousandth of a vCPU had {} ms in 30 s, the others {} s", had / MS, rest / SEC);
+        assert!(had < 90 * MS && rest > 58 * SEC, "{had} {rest}");
+        world.set_group_max(m, group, None);
+        let before = cpu_time(&world, m, &limited);
+        world.run(34 * SEC);
+        alive(&world);
+        let had = cpu_time(&world, m, &limited) - before;
+        // A third of two vCPUs, beside two tasks of the same weight as the group.
+        assert!(had > 11 * SEC / 10, "without a limit they had {had}");
+    }
 }

@@ -75,7 +75,28 @@ __s32 SCX_OP(guest_init_task, struct task_struct *p, struct scx_init_task_args *
 
 __s32 SCX_OP_SLEEPABLE(guest_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args)
 {
-	return cgroup__enter(cgrp, args->weight);
+	__s32 error = cgroup__enter(cgrp, args->weight);
+
+	return error ? error : cgroup__limit_to(cgrp, args->bw_period_us, args->bw_quota_us, args->bw_burst_us);
+}
+
+void SCX_OP(guest_cgroup_exit, struct cgroup *cgrp)
+{
+	cgroup__unlimit(cgrp);
+}
+
+void SCX_OP(guest_cgroup_move, struct task_struct *p, struct cgroup *from, struct cgroup *to)
+{
+	struct task_ctx *t = task__of(p);
+
+	if (t)
+		limit__forget(&t->limit);
+}
+
+void SCX_OP(guest_cgroup_set_bandwidth, struct cgroup *cgrp, __u64 period_us, __u64 quota_us, __u64 burst_us)
+{
+	if (cgroup__limit_to(cgrp, period_us, quota_us, burst_us) == -LIMIT_ENOSPC)
+		scx_exit(LIMIT_ENOSPC, "more than 255 cgroups have a limit in cpu.max: this scheduler makes way");
 }
 
 void SCX_OP(guest_cgroup_set_weight, struct cgroup *cgrp, __u32 weight)
@@ -106,7 +127,10 @@ struct sched_ext_ops guest_ops = {
 	.update_idle = (void *)guest_update_idle,
 	.init_task = (void *)guest_init_task,
 	.cgroup_init = (void *)guest_cgroup_init,
+	.cgroup_exit = (void *)guest_cgroup_exit,
+	.cgroup_move = (void *)guest_cgroup_move,
 	.cgroup_set_weight = (void *)guest_cgroup_set_weight,
+	.cgroup_set_bandwidth = (void *)guest_cgroup_set_bandwidth,
 	.init = (void *)guest_init,
 	.exit = (void *)guest_exit,
 	/* A parked vCPU must get the chance to give its last task away. */

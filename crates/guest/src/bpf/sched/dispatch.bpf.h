@@ -5,6 +5,7 @@
 
 #include "account.bpf.h"
 #include "helper.bpf.h"
+#include "limit.bpf.h"
 #include "park.bpf.h"
 #include "takeover.bpf.h"
 
@@ -91,6 +92,9 @@ static __always_inline void vcpu__dispatch(__s32 cpu, struct task_struct *prev)
 
 	if (mode.contended)
 		vcpud__step(scx_bpf_now());
+	/* One whose group has no time left goes by ops.enqueue to where it waits for it. */
+	if (queued && !task__limit_goes_on(prev, cpu))
+		queued = false;
 	if (v->parked)
 		vcpu__dispatch_parked(cpu, prev, queued);
 	else if (mask__any(&mask_waiting))

@@ -5,6 +5,7 @@
 
 #include "account.bpf.h"
 #include "helper.bpf.h"
+#include "limit.bpf.h"
 #include "park.bpf.h"
 #include "place.bpf.h"
 
@@ -112,6 +113,8 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 	struct task_ctx *t;
 	__u64 now;
 
+	if (task__waits_for_time(p, cpu, enq_flags))
+		return;
 	/* Bound to a vCPU that none of ours has, nor waits for. */
 	if (pinned && !v->run_at && v->waiting <= 0) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, guest_slice(0), enq_flags);

@@ -60,6 +60,9 @@ static __always_inline __s32 sched__start(void)
 	int i;
 
 	sched__start_anew();
+	error = limit__start_anew();
+	if (error)
+		return error;
 	bpf_for (i, 0, nr_vcpus) {
 		error = scx_bpf_create_dsq(QUEUE_OPEN(i), -1);
 		if (!error)

@@ -16,6 +16,12 @@
 #include "stats.h"
 #include "tunables.h"
 
+/* cgroups with a limit at once; each has a queue from the start, which is some memory for each vCPU. */
+#define LIMIT_SLOTS    256
+#define LIMIT_CPUS     nr_vcpus
+#define LIMIT_PREPARED 1
+#include "cgroup_limit.bpf.h"
+
 /*
  * Two queues per vCPU, ordered by virtual time: OPEN tasks may be taken over by any vCPU, PINNED ones have no other
  * vCPU to go to. A parked vCPU serves its PINNED queue alone.
@@ -77,6 +83,7 @@ struct vcpu_ctx {
 struct task_ctx {
 	__u64 vtime; /* by the clock of the queue of `home` */
 	__u64 share; /* what it is charged by, 1/1024 of a weight */
+	struct limit_member limit;
 	struct cgroup_member member;
 	struct load load;
 	__u64 ran;	    /* since it woke up, where loads are kept or the guest is contended */

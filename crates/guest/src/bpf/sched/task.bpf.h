@@ -4,6 +4,7 @@
 #define ENTRAIN_GUEST_SCHED_TASK_H
 
 #include "account.bpf.h"
+#include "limit.bpf.h"
 
 /* The task begins to run. One that has waited has its vCPU's bit set until here, so that it is looked up. */
 static __always_inline void task__running(struct task_struct *p)
@@ -12,6 +13,7 @@ static __always_inline void task__running(struct task_struct *p)
 
 	account__start(cpu, p, accounts__matter() ? task__of(p) : NULL, scx_bpf_now());
 	page__publish_running(cpu, p);
+	task__limit_begins(p, cpu);
 }
 
 /* The task goes to sleep: what is remembered of its stay until it wakes up. */
@@ -31,6 +33,7 @@ static __always_inline void task__stopping(struct task_struct *p, bool runnable)
 	struct task_ctx *t = NULL;
 	__u64 now = scx_bpf_now();
 
+	task__limit_stops(p, cpu);
 	if (!v->run_at)
 		return;
 	/* One that makes way for another takes what it ran to its queue. */
