@@ -15,9 +15,10 @@ const STOLEN_MIN_NS: u64 = 20_000_000;
 const STOLEN_PART: u64 = 8;
 /// So many looks in a row must find that: a hiccup of the host is over before a scheduler could help.
 const LOOKS_IN_A_ROW: u32 = 5;
-/// Calm after which it stands by, s, unless somebody says otherwise. Calm costs little: this is an insurance, and long
-/// beside what attaching takes on a busy host (up to a second), and beside the pauses of most neighbours.
-pub(crate) const CALM_S: u32 = 600;
+/// Calm after which it stands by, s, unless somebody says otherwise: long beside what attaching takes on a busy host (up to
+/// a second). It was meant as an insurance of ten minutes; while a guest whose tasks outnumber its vCPUs serves fewer
+/// wake-ups calm than the kernel's own scheduler does, it is what bounds that loss.
+pub(crate) const CALM_S: u32 = 30;
 /// The same for a guest that had to attach again soon, doubled each time up to so many times.
 const CALM_MOST: u64 = 16;
 /// Pause after the kernel took it down or refused it, s.
@@ -194,7 +195,7 @@ mod tests {
         let mut now = MS;
         let mut standby = Standby::new(now, Some(CALM_S));
         let mut attached = true;
-        assert_eq!(run(&mut standby, &mut attached, &mut now, 7_000, 10 * MS), 5_999, "ten minutes of calm");
+        assert_eq!(run(&mut standby, &mut attached, &mut now, 7_000, 10 * MS), u64::from(CALM_S) * 10 - 1, "a long calm");
         assert_eq!(run(&mut standby, &mut attached, &mut now, 4, 300 * MS), 0, "a hiccup");
         assert_eq!(run(&mut standby, &mut attached, &mut now, 10, 0), 0);
         assert_eq!(run(&mut standby, &mut attached, &mut now, 7, 100 * MS), 3);
