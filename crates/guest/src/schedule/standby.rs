@@ -195,7 +195,11 @@ mod tests {
         let mut now = MS;
         let mut standby = Standby::new(now, Some(CALM_S));
         let mut attached = true;
-        assert_eq!(run(&mut standby, &mut attached, &mut now, 7_000, 10 * MS), u64::from(CALM_S) * 10 - 1, "a long calm");
+        assert_eq!(
+            run(&mut standby, &mut attached, &mut now, 7_000, 10 * MS),
+            u64::from(CALM_S) * 10 - 1,
+            "a long calm"
+        );
         assert_eq!(run(&mut standby, &mut attached, &mut now, 4, 300 * MS), 0, "a hiccup");
         assert_eq!(run(&mut standby, &mut attached, &mut now, 10, 0), 0);
         assert_eq!(run(&mut standby, &mut attached, &mut now, 7, 100 * MS), 3);
