@@ -176,6 +176,8 @@ pub(super) fn fall_silent(pages: &Pages) {
 mod tests {
     use super::*;
 
+    const TEN_MINUTES: u32 = 600;
+
     const MS: u64 = 1_000_000;
 
     /// Looks every 100 ms; `stolen` of 400 ms wanted. Returns in how many of `looks` it was attached.
@@ -193,11 +195,11 @@ mod tests {
     #[test]
     fn it_stands_by_after_a_long_calm_and_comes_soon() {
         let mut now = MS;
-        let mut standby = Standby::new(now, Some(CALM_S));
+        let mut standby = Standby::new(now, Some(TEN_MINUTES));
         let mut attached = true;
         assert_eq!(
             run(&mut standby, &mut attached, &mut now, 7_000, 10 * MS),
-            u64::from(CALM_S) * 10 - 1,
+            u64::from(TEN_MINUTES) * 10 - 1,
             "a long calm"
         );
         assert_eq!(run(&mut standby, &mut attached, &mut now, 4, 300 * MS), 0, "a hiccup");
@@ -207,7 +209,7 @@ mod tests {
 
     #[test]
     fn one_that_the_kernel_took_down_tries_again() {
-        for calm in [Some(CALM_S), None] {
+        for calm in [Some(TEN_MINUTES), None] {
             let mut now = MS;
             let mut standby = Standby::new(now, calm);
             standby.refused(now);
@@ -226,7 +228,7 @@ mod tests {
     #[test]
     fn whoever_comes_and_goes_stays_longer_each_time() {
         let mut now = MS;
-        let mut standby = Standby::new(now, Some(CALM_S));
+        let mut standby = Standby::new(now, Some(TEN_MINUTES));
         let mut attached = true;
         let mut changes = 0;
         let mut before = 1;
@@ -245,19 +247,19 @@ mod tests {
 
     #[test]
     fn parked_vcpus_keep_it_and_one_look_at_them_does_not() {
-        let mut standby = Standby::new(0, Some(CALM_S));
+        let mut standby = Standby::new(0, Some(TEN_MINUTES));
         let crowded = |now| Look { attached: true, now, crowded: true, ..Look::default() };
-        let ten_minutes = u64::from(CALM_S) * 1_000 * MS;
+        let ten_minutes = u64::from(TEN_MINUTES) * 1_000 * MS;
         let calm = ten_minutes - 500 * MS;
         for look in 0..5 {
             assert!(standby.decide(&crowded(calm + look * 100 * MS)));
         }
         assert!(standby.decide(&Look { attached: true, now: ten_minutes + 1_000 * MS, ..Look::default() }));
         // A guest that shrank while it booted: a look now and then finds more tasks than vCPUs.
-        let mut standby = Standby::new(0, Some(CALM_S));
+        let mut standby = Standby::new(0, Some(TEN_MINUTES));
         let attached = (1..=700).map(|second| standby.decide(&crowded(second * 1_000 * MS)));
         assert_eq!(attached.filter(|attached| *attached).count(), 700, "crowded all the time");
-        let mut standby = Standby::new(0, Some(CALM_S));
+        let mut standby = Standby::new(0, Some(TEN_MINUTES));
         let now_and_then = (1..=700).map(|second| {
             let crowded = second % 20 == 0;
             standby.decide(&Look { attached: true, now: second * 1_000 * MS, crowded, ..Look::default() })
