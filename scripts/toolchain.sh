@@ -17,7 +17,8 @@ rust=(rustc cargo rust-clippy rustfmt libstd-rust-dev libstd-rust-dev:arm64)
 native=(gcc libc6-dev make pkg-config ca-certificates git)
 cross=(gcc-aarch64-linux-gnu libc6-dev:arm64)
 # libbpf-sys builds its own libelf and zlib: Debian's static libelf lacks a part of itself (libeu).
-libelf=(autoconf automake autopoint bison flex gawk gettext libtool)
+# Build scripts use the system's, dynamically.
+libelf=(autoconf automake autopoint bison flex gawk gettext libtool libelf-dev zlib1g-dev)
 bpf=(clang-19 llvm-19 clang-format-19 bpftool)
 
 packages() {

@@ -2,3 +2,4 @@
 pub mod exit;
 #[cfg(feature = "generate")]
 pub mod generate;
+pub mod log;

@@ -1,11 +1,11 @@
 //! The `entrain` command line.
 mod part;
 
-use std::{io::IsTerminal, process::ExitCode};
+use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use entrain_cli::log::{self, Level};
 use entrain_cli::{exit, generate};
-use tracing_subscriber::EnvFilter;
 
 /// Lets the scheduler of a KVM host and the schedulers of its guests work together.
 #[derive(Debug, Parser)]
@@ -42,15 +42,12 @@ enum Command {
 
 fn main() -> ExitCode {
     let command = Cli::parse().command;
-    // RUST_LOG overrides; stdout belongs to results. Daemons tell what they do, commands only what is wrong.
-    let level = match command {
-        Command::Guest(_) | Command::Host(_) => "info",
-        Command::Isolate(_) | Command::Lab(_) | Command::Sim(_) | Command::Top(_) | Command::Doctor(_) => "warn",
-        Command::Record(_) | Command::Report(_) | Command::Generate(_) => "warn",
-    };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    let colours = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
+    // Daemons tell what they do, commands only what is wrong.
+    log::start(match command {
+        Command::Guest(_) | Command::Host(_) => Level::INFO,
+        Command::Isolate(_) | Command::Lab(_) | Command::Sim(_) | Command::Top(_) | Command::Doctor(_) => Level::WARN,
+        Command::Record(_) | Command::Report(_) | Command::Generate(_) => Level::WARN,
+    });
     exit::status(match command {
         Command::Guest(args) => entrain_guest::cli::run(args),
         Command::Isolate(args) => entrain_isolate::cli::run(args),

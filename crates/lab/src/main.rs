@@ -1,12 +1,11 @@
 //! `entrain-lab`: the lab's command line. `entrain lab …` starts it.
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use entrain_cli::log::{self, Level};
 use entrain_cli::{exit, generate};
 use entrain_lab::cli::LabCommand;
-use tracing_subscriber::EnvFilter;
 
 /// The nested lab: stock KVM hosts with real guests, on any machine
 #[derive(Debug, Parser)]
@@ -27,10 +26,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let command = Cli::parse().command;
-    // RUST_LOG overrides; stdout belongs to results.
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    let colours = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
+    log::start(Level::WARN);
     exit::status(match command {
         Command::Lab(command) => entrain_lab::cli::run(*command),
         Command::Generate(args) => generate::run(&args, Cli::command()).map(|()| ExitCode::SUCCESS),

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 use entrain_config::{ConfigError, Source};
 use entrain_policy::entitle;
-use globset::{GlobBuilder, GlobMatcher};
+use glob::{MatchOptions, Pattern};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -58,8 +58,8 @@ struct VmTable {
 #[derive(Debug)]
 struct Rule {
     class: String,
-    cgroup: Option<GlobMatcher>,
-    name: Option<GlobMatcher>,
+    cgroup: Option<Pattern>,
+    name: Option<Pattern>,
     pid: Option<i32>,
 }
 
@@ -181,17 +181,18 @@ pub(crate) struct Identity<'a> {
 impl Rule {
     fn matches(&self, vm: &Identity<'_>) -> bool {
         self.pid.is_none_or(|pid| pid == vm.pid)
-            && self.name.as_ref().is_none_or(|glob| glob.is_match(vm.name))
-            && self.cgroup.as_ref().is_none_or(|glob| glob.is_match(vm.cgroup))
+            && self.name.as_ref().is_none_or(|glob| glob.matches_with(vm.name, STOP_AT_SLASH))
+            && self.cgroup.as_ref().is_none_or(|glob| glob.matches_with(vm.cgroup, STOP_AT_SLASH))
     }
 }
 
-/// A pattern: `*` and `?` stop at a slash, `**` does not.
-fn glob(source: &Source<'_>, text: &Spanned<String>) -> Result<GlobMatcher, ConfigError> {
-    // systemd escapes with backslashes (machine-qemu\x2d1); they stand for themselves here.
-    let glob = GlobBuilder::new(text.as_ref()).literal_separator(true).backslash_escape(false).build();
-    glob.map(|glob| glob.compile_matcher())
-        .map_err(|error| source.error(Some(text.span()), format!("no pattern: {}", error.kind())))
+/// `*` and `?` stop at a slash, `**` does not. A backslash stands for itself: systemd escapes with it
+/// (`machine-qemu\x2d1`).
+const STOP_AT_SLASH: MatchOptions =
+    MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: false };
+
+fn glob(source: &Source<'_>, text: &Spanned<String>) -> Result<Pattern, ConfigError> {
+    Pattern::new(text.as_ref()).map_err(|error| source.error(Some(text.span()), format!("no pattern: {}", error.msg)))
 }
 
 fn within(
