@@ -156,12 +156,41 @@ struct user_pt_regs {
 	__u64 pstate;
 };
 
+/* Places in sys_regs: found by name. */
+enum vcpu_sysreg {
+	CNTV_CVAL_EL0,
+	CNTV_CTL_EL0,
+};
+
 struct kvm_cpu_context {
 	struct user_pt_regs regs;
+	__u64 sys_regs[2];
+};
+
+/* arm64: one of a vCPU's timers, and by how much its counter is behind the host's. */
+enum kvm_arch_timers {
+	TIMER_PTIMER,
+	TIMER_VTIMER,
+};
+
+struct arch_timer_offset {
+	__u64 *vm_offset;
+};
+
+struct arch_timer_context {
+	struct arch_timer_offset offset;
+	enum kvm_arch_timers timer_id;
+};
+
+/* x86: the timer of an APIC, by the guest's TSC or by the host's clock. */
+struct kvm_timer {
+	__s64 target_expiration;
+	__u64 tscdeadline;
 };
 
 /* x86: an APIC as KVM keeps it; `regs` is the page of its registers. */
 struct kvm_lapic {
+	struct kvm_timer lapic_timer;
 	bool apicv_active;
 	void *regs;
 };
@@ -169,6 +198,8 @@ struct kvm_lapic {
 struct kvm_vcpu_arch {
 	struct kvm_cpu_context ctxt; /* arm64 */
 	struct kvm_lapic *apic;	     /* x86 */
+	__u64 last_guest_tsc;	     /* x86: at the last exit */
+	__u32 virtual_tsc_khz;	     /* x86 */
 };
 
 struct preempt_notifier {

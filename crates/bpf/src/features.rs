@@ -35,6 +35,8 @@ pub struct Features {
     pub kvm_hypercall: bool,
     /// KVM's tracepoint of trapped `wfi` and `wfe`: the doorbell of arm64.
     pub kvm_wfx: bool,
+    /// KVM's tracepoint of timers that are saved as a vCPU leaves its CPU (arm64).
+    pub kvm_timer: bool,
     /// The kernel keeps each CPU's performance level, and its address can be found.
     pub freq_scale: bool,
     /// Lockdown mode.
@@ -72,6 +74,7 @@ impl Features {
             kvm: has("nr_memslots_dirty_logging") || has("created_vcpus"),
             kvm_hypercall: has("btf_trace_kvm_hypercall"),
             kvm_wfx: has("btf_trace_kvm_wfx_arm64"),
+            kvm_timer: has("btf_trace_kvm_timer_save_state"),
             freq_scale: has("arch_freq_scale") && has_symbol(root, "arch_freq_scale"),
             lockdown: lockdown(root),
             capable: capable(root),

@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn the_stored_baseline_can_be_read_compared_and_renewed() {
         let baseline: Baseline = serde_json::from_str(BASELINE).expect("valid JSON");
-        let programs = &baseline["aarch64"];
+        let programs = &baseline[std::env::consts::ARCH];
         assert!(programs.iter().any(|entry| entry.program == "host_dispatch" && entry.instructions > 0));
         let told = report(programs).expect("JSON");
         let last = told.lines().last().expect("a figure");

@@ -56,7 +56,33 @@ void sim_vcpu_new(__s32 id, bool posts, struct sim_vcpu_fields *out)
 	out->in_spin_loop = &vcpu->spin_loop.in_spin_loop;
 }
 
-/* What the daemon lays out before loading: the kind of virtualization, pCPUs and the cache domains that they belong to. */
+/* A vCPU leaves its CPU: `due` is when its guest's timer expires, 0 = never. */
+void sim_timer(void *kvm_vcpu, __u64 due)
+{
+	struct kvm_vcpu *vcpu = kvm_vcpu;
+
+	if (sim.arm64) {
+		vcpu->arch.ctxt.sys_regs[CNTV_CVAL_EL0] = due;
+		vcpu->arch.ctxt.sys_regs[CNTV_CTL_EL0] = due ? ARCH_TIMER_CTRL_ENABLE : 0;
+	} else {
+		/* A TSC of 1 GHz that has been at 0 when the world began. */
+		vcpu->arch.virtual_tsc_khz = ENTRAIN_MSEC;
+		vcpu->arch.last_guest_tsc = sim.now;
+		vcpu->arch.apic->lapic_timer.tscdeadline = due;
+	}
+}
+
+/* arm64: KVM has saved the timer of the vCPU that leaves its CPU, in the thread of that one. */
+void sim_timer_saved(struct task_struct *p)
+{
+	struct arch_timer_context timer = {.timer_id = TIMER_VTIMER};
+
+	sim.current = p;
+	host_timer(&timer);
+}
+
+/* What the daemon lays out before loading: the kind of virtualization, pCPUs and the cache domains that they belong to.
+ */
 void sim_topology(__u32 cpu, __u32 llc)
 {
 	struct entrain_pcpu *pcpu;
@@ -65,6 +91,8 @@ void sim_topology(__u32 cpu, __u32 llc)
 		SIM_RESIZE(&pcpus, sim.nr_cpus);
 		SIM_RESIZE(&domains, sim.nr_cpus);
 		x86_svm = true;
+		/* The counter of arm64 counts ns. */
+		counter_hz = ENTRAIN_SEC;
 	}
 	llc_of[cpu] = llc;
 	pcpu = bpf_map_lookup_elem(&pcpus, &cpu);

@@ -148,13 +148,14 @@ fn clock(arm: Arm) -> (f64, f64) {
     (ms(waits[waits.len() * 99 / 100]), ms(waits[waits.len() - 1]))
 }
 
-/// Issue 26: beside locks the worst delay of a guest's clock was a multiple of stock's. What is left is that vCPUs take
-/// turns, where EEVDF's yield for ever: the clock of one that waits for its turn is late by the turns of the others.
+/// Issue 26: beside locks the worst delay of a guest's clock was a multiple of stock's, and p99 that of the turns of the
+/// others. What is left is one tick in a hundred that the guest's own scheduler gives its CPU to late: its slices are in
+/// its own time, and its vCPUs have long turns, where EEVDF's yield for ever.
 #[test]
-fn finds_that_clocks_beside_locks_wait_for_turns() {
+fn finds_that_a_clock_in_a_hundred_waits_for_its_guest() {
     let (entrain, stock) = (clock(Arm::HOST), clock(Arm::STOCK));
     println!("a 2 ms clock beside locks, p99 and worst delay, ms: {entrain:.2?}, with EEVDF {stock:.2?}");
-    assert!(entrain.1 < 1.5 * stock.1, "the worst is no worse than stock's: {entrain:?}, {stock:?}");
+    assert!(entrain.1 < stock.1 && entrain.0 < 4.0, "the worst is no worse than stock's: {entrain:?}, {stock:?}");
     assert!(entrain.0 > 1.5 * stock.0, "p99 is that of stock: {entrain:?}, {stock:?}");
 }
 
@@ -216,12 +217,13 @@ fn shootdowns(arm: Arm) -> (f64, f64) {
 }
 
 /// Issue 26, fault 10: who spins counts as one who holds something, and is yielded to. To refuse that is no remedy: it
-/// may have got its lock while it was off its CPU, and nobody else would let it in then (the test below).
+/// may have got its lock while it was off its CPU, and nobody else would let it in then (the test below). But it must not
+/// take the place of the one that owes an answer: there were eight yields for each broadcast, and 3,400 broadcasts.
 #[test]
-fn finds_that_spinners_yield_to_one_another() {
+fn spinners_give_way_to_who_owes_an_answer() {
     let (entrain, stock) = (shootdowns(Arm::HOST), shootdowns(Arm::STOCK));
     println!("shootdowns a second, and yields for each: {entrain:.0?}, with EEVDF {stock:.0?}");
-    assert!(entrain.1 > 3.0, "yields are of use: {entrain:?}, {stock:?}");
+    assert!(entrain.0 > 0.75 * stock.0 && entrain.1 < 2.0, "yields are of use: {entrain:?}, {stock:?}");
 }
 
 /// A lock that is held nearly all the time goes on though its next owner is off its CPU: ten thousand times a second were

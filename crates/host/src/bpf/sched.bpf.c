@@ -115,6 +115,15 @@ int BPF_PROG(host_wfx, unsigned long pc, bool is_wfe)
 	return 0;
 }
 
+/* arm64: a vCPU leaves its CPU, and when its guest's timer expires is known from here on. */
+SEC("tp_btf/kvm_timer_save_state")
+int BPF_PROG(host_timer, struct arch_timer_context *timer)
+{
+	if (use_timer)
+		stay__timer_saved(timer);
+	return 0;
+}
+
 void SCX_OP(host_update_idle, __s32 cpu, bool idle)
 {
 	if (idle)

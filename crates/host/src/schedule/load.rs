@@ -11,7 +11,7 @@ use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use super::error::{ScheduleError, kernel};
 use super::options::Options;
 use super::topology::Topology;
-use super::{cpus, perf, tunables};
+use super::{counter, cpus, perf, tunables};
 use crate::complexity::{self, Complexity};
 use crate::skeleton::sched;
 
@@ -21,7 +21,7 @@ pub(crate) fn measure(features: &Features) -> Result<Vec<Complexity>, ScheduleEr
     let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
     let topology = Topology::read(&options.root)?;
     let plan = perf::Plan::make(&options, &topology);
-    let skel = load(storage, &options, &topology, &plan)?;
+    let skel = load(storage, features, &options, &topology, &plan)?;
     Ok(complexity::of(skel.object()))
 }
 
@@ -36,6 +36,7 @@ fn virtualization(root: &Root) -> (bool, bool) {
 /// Loads the programs and tells them what they run on.
 pub(super) fn load(
     storage: &'static mut MaybeUninit<OpenObject>,
+    features: &Features,
     options: &Options,
     topology: &Topology,
     plan: &perf::Plan,
@@ -49,6 +50,7 @@ pub(super) fn load(
         tunables::set(rodata, name, value)?;
     }
     open.progs.host_wfx.set_autoload(options.spins);
+    open.progs.host_timer.set_autoload(features.kvm_timer);
     for (name, fd) in &options.share {
         for mut map in open.open_object_mut().maps_mut() {
             if map.name() == *name {
@@ -59,6 +61,7 @@ pub(super) fn load(
     let mut skel = open.load().map_err(kernel("loading its programs"))?;
     plan.write(&skel.maps.sched_perf_cpus).map_err(kernel("describing its CPUs"))?;
     cpus::place(&mut skel, topology, false)?;
+    counter::tell(&mut skel);
     Ok(skel)
 }
 

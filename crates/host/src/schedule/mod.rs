@@ -5,6 +5,7 @@
 //! back, since nothing but the daemon's file descriptor holds the scheduler.
 
 mod classes;
+mod counter;
 mod cpus;
 pub(crate) mod error;
 mod fallback;
@@ -63,7 +64,8 @@ impl Scheduler {
     /// Checks, loads and starts. From then on all of the host's ordinary tasks are under this scheduler.
     pub fn start(options: &Options) -> Result<Scheduler, ScheduleError> {
         guard::check_free(&options.root)?;
-        if !Features::probe().schedules_host {
+        let features = Features::probe();
+        if !features.schedules_host {
             return Err(ScheduleError::OldSchedExt);
         }
         let topology = Topology::read(&options.root)?;
@@ -74,7 +76,7 @@ impl Scheduler {
         let levels = if plan.ask { topology.cpus } else { 0 };
         let mut scheduler = Scheduler {
             links: Vec::new(),
-            skel: load::load(storage, options, &topology, &plan)?,
+            skel: load::load(storage, &features, options, &topology, &plan)?,
             levels,
             classes: BTreeMap::new(),
             cpus: cpus::Cpus::new(topology, &options.root, &options.capacities),
@@ -92,6 +94,10 @@ impl Scheduler {
         }
         if options.spins {
             let link = scheduler.skel.progs.host_wfx.attach().map_err(kernel("watching vCPUs that spin"))?;
+            scheduler.links.push(link);
+        }
+        if features.kvm_timer {
+            let link = scheduler.skel.progs.host_timer.attach().map_err(kernel("watching the timers of vCPUs"))?;
             scheduler.links.push(link);
         }
         Ok(scheduler)
@@ -125,8 +131,9 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Goes along with CPUs that have come or gone.
-    pub(crate) fn follow_cpus(&mut self) {
+    /// Goes along with CPUs that have come or gone, and with the clock as it is steered.
+    pub(crate) fn follow(&mut self) {
+        counter::tell(&mut self.skel);
         let asks = self.asks();
         self.cpus.follow(&mut self.skel, asks);
     }

@@ -151,7 +151,7 @@ impl Mode for Schedule {
             Now::Scheduling { .. } => match self.scheduler.as_ref().and_then(Scheduler::ended) {
                 Some(ended) => self.failed(&ScheduleError::Ended(ended)),
                 None => {
-                    self.scheduler.iter_mut().for_each(Scheduler::follow_cpus);
+                    self.scheduler.iter_mut().for_each(Scheduler::follow);
                     self.log();
                 }
             },

@@ -38,6 +38,8 @@ pub(crate) struct Probes {
     pub switch: unsafe extern "C" fn(bool, TaskPtr, TaskPtr, u32) -> i32,
     pub wakeup: unsafe extern "C" fn(TaskPtr) -> i32,
     pub wfx: unsafe extern "C" fn(u64, bool) -> i32,
+    pub timer_saved: unsafe extern "C" fn(TaskPtr),
+    pub set_timer: unsafe extern "C" fn(*mut c_void, u64),
 }
 
 /// A loaded copy of a scheduler with globals and maps of its own.
@@ -82,6 +84,8 @@ impl Object {
                     switch: function(&image, "observe_switch"),
                     wakeup: function(&image, "observe_wakeup"),
                     wfx: function(&image, "host_wfx"),
+                    timer_saved: function(&image, "sim_timer_saved"),
+                    set_timer: function(&image, "sim_timer"),
                 }),
                 task_new: function(&image, "sim_task_new"),
                 task_group: function(&image, "sim_task_group"),

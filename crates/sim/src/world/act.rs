@@ -96,6 +96,7 @@ impl World {
         state.at = 0;
         if machine.kernel.task(task).state == State::Sleeping {
             state.timer_turn += 1;
+            state.timer_at = None;
             for semaphore in machine.semaphores.values_mut() {
                 semaphore.waiters.retain(|waiter| *waiter != task);
             }

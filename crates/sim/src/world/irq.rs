@@ -108,7 +108,9 @@ impl World {
         let lane = self.lane_mut(m, cpu);
         lane.tick_turn += 1;
         let turn = lane.tick_turn;
-        self.plan(self.now + costs::TICK_PERIOD - passed, Event::Tick { m, cpu, turn });
+        let at = self.now + costs::TICK_PERIOD - passed;
+        self.lane_mut(m, cpu).tick_at = at;
+        self.plan(at, Event::Tick { m, cpu, turn });
     }
 
     /// Somebody has answered a broadcast.

@@ -255,12 +255,44 @@ impl World {
             let v = self.vcpu_mut(m, vcpu);
             v.preempted = true;
             v.ready = true;
+            let task = v.task;
+            if self.vms[m.0 as usize - 1].arch == Arch::Arm64 {
+                self.machines[0].kernel.probe_timer_saved(task);
+            }
         }
         if let Some((m, vcpu)) = next.and_then(|task| self.vcpu_of(task)) {
             let v = self.vcpu_mut(m, vcpu);
             v.preempted = false;
             v.ready = false;
         }
+    }
+
+    /// When a guest's CPU is to be interrupted by its timer next, where the timer is set; the guest's own BPF timers are
+    /// left out.
+    fn next_timer(&self, m: MachineId, cpu: u32) -> Option<u64> {
+        let machine = &self.machines[m.0 as usize];
+        let lane = self.lane(m, cpu);
+        if lane.pending.iter().any(|irq| matches!(irq, Irq::Tick | Irq::Sleep(_) | Irq::BpfTimer(_))) {
+            return Some(self.now);
+        }
+        let asleep = machine
+            .tasks
+            .iter()
+            .enumerate()
+            .filter_map(|(id, state)| state.timer_at.filter(|_| machine.kernel.task(TaskId(id as u32)).cpu == cpu));
+        asleep.chain(lane.ticks.then_some(lane.tick_at)).min()
+    }
+
+    /// Sets the timer of a vCPU that leaves its CPU as KVM knows it.
+    pub(super) fn set_vcpu_timer(&mut self, m: MachineId, cpu: u32) {
+        let due = self.next_timer(m, cpu).unwrap_or(0);
+        let vcpu = self.vcpu(m, cpu).fields.kvm_vcpu;
+        self.machines[0].kernel.object_call(|object| {
+            if let Some(probes) = &object.probes {
+                // SAFETY: the vCPU is the object's.
+                unsafe { (probes.set_timer)(vcpu, due) };
+            }
+        });
     }
 
     /// The guest's kernel brings its account of steal time up to date: `account_steal_time()`, at ticks.

@@ -32,6 +32,8 @@ pub(super) struct Lane {
     /// Interrupts that wait until the guest's CPU moves.
     pub(super) pending: Vec<Irq>,
     pub(super) tick_turn: u32,
+    /// When the next tick is due, ns, while it ticks.
+    pub(super) tick_at: u64,
     pub(super) ticks: bool,
     /// Inside an interrupt: the scheduler is called when it ends.
     pub(super) in_irq: bool,
@@ -47,6 +49,7 @@ impl Lane {
             segment: Segment::Idle,
             pending: Vec::new(),
             tick_turn: 0,
+            tick_at: 0,
             ticks: false,
             in_irq: false,
         }
@@ -172,6 +175,9 @@ impl World {
         let gone = prev.is_some_and(|task| !self.machines[m.0 as usize].is_runnable(task));
         if prev != next {
             self.before_switch(m, cpu, prev, next);
+        }
+        if let Some((guest, vcpu)) = prev.filter(|_| m == HOST).and_then(|task| self.vcpu_of(task)) {
+            self.set_vcpu_timer(guest, vcpu);
         }
         self.machines[m.0 as usize].kernel.switch(cpu, next);
         self.note(1, u64::from(m.0) << 32 | u64::from(cpu), next.map_or(u64::MAX, |task| task.0.into()));

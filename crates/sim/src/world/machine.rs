@@ -77,6 +77,8 @@ pub struct TaskState {
     pub(super) left: u64,
     pub(super) mode: Mode,
     pub(super) timer_turn: u32,
+    /// When its timer is due, ns.
+    pub(super) timer_at: Option<u64>,
     /// It ends when it leaves its CPU.
     pub(super) exits: bool,
     /// `preempt_count()`: not preemptible while above 0.
@@ -212,6 +214,7 @@ impl World {
             left: 0,
             mode: Mode::Between,
             timer_turn: 0,
+            timer_at: None,
             exits: false,
             preempt: 0,
             rng: Rng::new(seed),

@@ -206,7 +206,9 @@ impl World {
                     let cpu = self.machines[m.0 as usize].kernel.task(task).cpu;
                     let (now, cpu) = (self.now, self.cpu_or_other(m, cpu));
                     // Late from here on, however long a vCPU takes to hear of its timer.
-                    self.state_mut(m, task).woken_at.get_or_insert(now);
+                    let state = self.state_mut(m, task);
+                    state.timer_at = None;
+                    state.woken_at.get_or_insert(now);
                     self.tell(m, cpu, What::Due(task));
                     self.interrupt(m, cpu, Irq::Sleep(task), None);
                 }

@@ -154,6 +154,7 @@ impl World {
         let state = self.state_mut(m, task);
         state.at += 1;
         state.timer_turn += 1;
+        state.timer_at = Some(at);
         let turn = state.timer_turn;
         self.plan(at, Event::Sleep { m, task, turn });
         self.block(m, cpu, task);

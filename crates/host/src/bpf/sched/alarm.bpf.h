@@ -9,9 +9,7 @@
 #define ENTRAIN_SCHED_ALARM_BPF_H
 
 #include "preempt.bpf.h"
-
-/* A timer's clock and the scheduler's differ by so much at most: what is due within it is due. */
-#define ALARM_EARLY_NS (5 * ENTRAIN_USEC)
+#include "timer.bpf.h"
 
 /* Beyond the step the slice lasts so long: the timer decides, and a tick only if the timer was lost. */
 #define EXTEND_GRACE_NS (5 * ENTRAIN_MSEC)
@@ -76,8 +74,20 @@ static __always_inline __u64 cpu__next_look(const struct cpu_ctx *c, __u32 cpu, 
 	if (!t || !t->woke || !use_wake_preempt)
 		return end;
 	wanting__fill(&w, t, p->scx.dsq_vtime, t->pub.vcpu, false);
-	after = now + wanting__takes_after(&w, cpu__running_vtime(c, now), c, now);
+	after = now + wanting__takes_after(&w, c, now);
 	return entrain_before(after, end) ? after : end;
+}
+
+/* When somebody who waits may interrupt the task that runs, since a guest's timer is due; else `at`. */
+static __always_inline __u64 cpu__due_before(const struct cpu_ctx *c, __u64 at)
+{
+	__u64 peace = c->came + cpu__costs(c, protect_costs, min_run_ns), due = c->due;
+
+	if (!due)
+		return at;
+	if (entrain_before(due, peace))
+		due = peace;
+	return entrain_before(due, at) ? due : at;
 }
 
 /* One that wants a CPU has come to its queue: the task that runs is looked at when the CPU is to change hands. */
@@ -88,7 +98,7 @@ static __always_inline void wanting__waits(const struct wanting *w, struct cpu_c
 	if (!c->started || c->granted)
 		return;
 	end = cpu__turn_end(c);
-	after = woke && use_wake_preempt ? now + wanting__takes_after(w, cpu__running_vtime(c, now), c, now) : end;
+	after = woke && use_wake_preempt ? now + wanting__takes_after(w, c, now) : end;
 	cpu__alarm(c, cpu, entrain_before(after, end) ? after : end, now);
 }
 
@@ -96,7 +106,7 @@ static __always_inline void wanting__waits(const struct wanting *w, struct cpu_c
 static __always_inline void cpu__turn_ends(struct cpu_ctx *c, __u32 cpu, __u64 now)
 {
 	if (c->waiting > 0 && c->started && !c->granted)
-		cpu__alarm(c, cpu, cpu__next_look(c, cpu, now), now);
+		cpu__alarm(c, cpu, cpu__due_before(c, cpu__next_look(c, cpu, now)), now);
 }
 
 /* In ops.dispatch: whether the vCPU that was to be taken off stays for a step, since its guest is inside a section. */
@@ -127,7 +137,8 @@ static __always_inline bool task__may_stay(struct task_struct *prev, struct task
 static __always_inline void cpu__short_stay(struct cpu_ctx *c, enum short_stay why, __u32 cpu, __u64 now)
 {
 	c->stay = why;
-	c->granted = now + cpu__costs(c, look_costs, why == STAY_FOR_SECTION ? lend_ns : answer_ns);
+	c->granted = now + cpu__costs(c, why == STAY_FOR_TIMER ? timer_stay_costs : look_costs,
+				      why == STAY_FOR_SECTION ? lend_ns : answer_ns);
 	cpu__alarm(c, cpu, c->granted, now);
 }
 
@@ -167,7 +178,7 @@ static __always_inline void cpu__grant_ends(struct task_struct *p, struct task_c
 	}
 	level = task__critical(p);
 	/* One that came to take an interrupt and is inside a section has the rest of its VM's turn, at no charge. */
-	if (c->stay && entrain_critical_holds(level) && !task__spins(t, c, now)) {
+	if (c->stay == STAY_FOR_INTERRUPT && entrain_critical_holds(level) && !task__spins(t, c, now)) {
 		c->granted = 0;
 		cpu__turn_ends(c, cpu, now);
 		return;
@@ -180,7 +191,16 @@ static __always_inline void cpu__grant_ends(struct task_struct *p, struct task_c
 	}
 	c->granted = 0;
 	c->refused = 1;
+	cpu__due_goes_next(cpu, now);
 	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+}
+
+/* Whether somebody who waits interrupts the task that runs, since a guest's timer is due. */
+static __always_inline bool cpu__due_interrupts(const struct cpu_ctx *c, __u32 cpu, __u64 now)
+{
+	__u64 never = now + ENTRAIN_SEC;
+
+	return !entrain_before(now + ALARM_EARLY_NS, cpu__due_before(c, never)) && cpu__due_goes_next(cpu, now);
 }
 
 /* Tasks that still wait for a CPU that went offline are looked for so often, until there are none. */
@@ -193,6 +213,19 @@ static __always_inline void cpu__send_away(__u32 cpu)
 		scx_bpf_dsq_reenq(DSQ_CPU(cpu), 0);
 }
 
+/*
+ * Nothing of ours runs here: where a task of a higher class has interrupted somebody and still runs, that one goes to
+ * an idle CPU.
+ */
+static __always_inline void cpu__is_withheld(const struct cpu_ctx *c, __u32 cpu)
+{
+	struct task_struct *p = c->withheld && c->resumes ? scx_bpf_tid_to_task(c->resumes) : NULL;
+	struct task_ctx *t = p ? task__ctx(p) : NULL;
+
+	if (t && t->queued && t->cpu == cpu && !task__is_bound(p))
+		task__kick_idle(p, cpu, false);
+}
+
 /* The timer: looks at what runs on its CPU. The vCPU for which it was armed may have left, and another have come. */
 static int cpu__look(void *map, __u32 *key, struct entry_timer *r)
 {
@@ -201,6 +234,7 @@ static int cpu__look(void *map, __u32 *key, struct entry_timer *r)
 	struct task_struct *p;
 	struct task_ctx *t;
 	__u64 now, at;
+	bool over;
 
 	if (!c)
 		return 0;
@@ -217,20 +251,23 @@ static int cpu__look(void *map, __u32 *key, struct entry_timer *r)
 		}
 		return 0;
 	}
-	if (!c->started)
-		return 0;
 	now = scx_bpf_now();
 	bpf_rcu_read_lock();
+	if (!c->started)
+		cpu__is_withheld(c, cpu);
 	p = scx_bpf_cpu_curr(cpu);
 	t = p ? task__ctx(p) : NULL;
 	if (t && t->started && (c->granted || c->waiting > 0)) {
 		at = c->granted ?: cpu__next_look(c, cpu, now);
-		if (entrain_before(now + ALARM_EARLY_NS, at))
-			cpu__alarm(c, cpu, at, now);
-		else if (c->granted)
+		over = !entrain_before(now + ALARM_EARLY_NS, at);
+		if (c->granted && over)
 			cpu__grant_ends(p, t, c, cpu, now);
-		else
+		else if (c->granted)
+			cpu__alarm(c, cpu, at, now);
+		else if (cpu__due_interrupts(c, cpu, now) || over)
 			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+		else
+			cpu__alarm(c, cpu, cpu__due_before(c, at), now);
 	}
 	bpf_rcu_read_unlock();
 	return 0;

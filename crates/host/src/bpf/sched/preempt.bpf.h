@@ -35,54 +35,52 @@ static __always_inline void wanting__fill(struct wanting *w, const struct task_c
 	w->vcpu_min_run = vcpu && !urgent ? min_run_vcpu_ns : min_run_ns;
 }
 
-/* Whether one that waits takes the CPU from the task that runs there, whose clock is at `running`. */
-static __always_inline bool wanting__takes(const struct wanting *w, __u64 running, const struct cpu_ctx *c, __u64 now)
-{
-	struct entrain_preempt_limits limits = {
-		.granularity = w->granularity,
-		.min_run = cpu__costs(c, protect_costs, c->tgid ? w->vcpu_min_run : min_run_ns),
-	};
-	struct entrain_preempt_in in = {
-		.vtime = w->vtime,
-		.victim_vtime = running,
-		.victim_ran = entrain_sub(now, c->came),
-	};
+/* What place.h is asked of the task that runs on a CPU. */
+struct candidate {
+	struct entrain_preempt_in in;
+	struct entrain_preempt_limits limits;
+};
 
-	return entrain_preempt(&in, &limits);
+/* `running` is how far the clock of the task has come that runs there. */
+static __always_inline void candidate__fill(struct candidate *v, const struct wanting *w, __u64 running,
+					    const struct cpu_ctx *c, __u64 now)
+{
+	v->limits.granularity = w->granularity;
+	v->limits.min_run = cpu__costs(c, protect_costs, c->tgid ? w->vcpu_min_run : min_run_ns);
+	v->in.vtime = w->vtime;
+	v->in.victim_vtime = running;
+	v->in.victim_ran = entrain_sub(now, c->came);
 }
 
-/* After how many ns it does. */
-static __always_inline __u64 wanting__takes_after(const struct wanting *w, __u64 running, const struct cpu_ctx *c,
-						  __u64 now)
+/* After how many ns one that waits takes the CPU from the task that runs there. */
+static __always_inline __u64 wanting__takes_after(const struct wanting *w, const struct cpu_ctx *c, __u64 now)
 {
-	struct entrain_preempt_limits limits = {
-		.granularity = w->granularity,
-		.min_run = cpu__costs(c, protect_costs, c->tgid ? w->vcpu_min_run : min_run_ns),
-	};
-	struct entrain_preempt_in in = {
-		.vtime = w->vtime,
-		.victim_vtime = running,
-		.victim_ran = entrain_sub(now, c->came),
-	};
+	struct candidate v;
 
-	return entrain_preempt_after(&in, &limits, c->share);
+	candidate__fill(&v, w, cpu__running_vtime(c, now), c, now);
+	return entrain_preempt_after(&v.in, &v.limits, c->share);
 }
 
 /*
  * The CPU that a task that woke takes: the one whose task's clock is furthest ahead of it, if that is far enough;
- * another one of its LLC than its own, `h`, only when the difference is worth the move. -1: none, it waits at home.
+ * another one of its LLC than its own, `home`, only when the difference is worth the move. -1: none, it waits at home.
+ * A function of its own for the verifier, which else walks the loop anew on each path that leads to it.
  */
-static __always_inline __s32 wanting__victim(const struct wanting *w, struct task_struct *p, const struct cpu_ctx *h,
-					     __u64 now)
+__noinline __s32 wanting__victim(const struct wanting *w __arg_nonnull, struct task_struct *p __arg_trusted, __s32 home,
+				 __u64 now)
 {
+	const struct cpu_ctx *h = cpu__ctx(home);
 	__u64 best = 0;
 	__s32 victim = -1;
 	__u32 i;
 
+	if (!h)
+		return -1;
 	bpf_for (i, 0, VICTIM_SCAN) {
 		__s32 cpu = llc__cpu(h, i);
+		struct candidate v;
 		struct cpu_ctx *c;
-		__u64 running, score;
+		__u64 score;
 
 		if (cpu < 0)
 			break;
@@ -90,10 +88,10 @@ static __always_inline __s32 wanting__victim(const struct wanting *w, struct tas
 		if (!c || c->llc != h->llc || !c->started || cpu__is_excused(c) ||
 		    !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 			continue;
-		running = cpu__running_vtime(c, now);
-		if (!wanting__takes(w, running, c, now))
+		candidate__fill(&v, w, cpu__running_vtime(c, now), c, now);
+		if (!entrain_preempt(&v.in, &v.limits))
 			continue;
-		score = entrain_victim_score(w->vtime, running);
+		score = entrain_victim_score(w->vtime, v.in.victim_vtime);
 		score = i ? entrain_sub(score, w->migrate) : score;
 		if (score > best) {
 			best = score;

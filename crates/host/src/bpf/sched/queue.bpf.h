@@ -52,6 +52,13 @@ static __always_inline __u64 task__repays(struct task_ctx *t, __u64 slice, __u64
 	return repaid;
 }
 
+/* Somebody waits here whose timer is due then, 0 = never. */
+static __always_inline void cpu__expects(struct cpu_ctx *c, __u64 due)
+{
+	if (due && (!c->due || entrain_before(due, c->due)))
+		c->due = due;
+}
+
 /* A task waits in a CPU's queue from here on: with its run-queue lock held, but for let_go.bpf.h. */
 static __always_inline void task__wait_begin(struct task_ctx *t, struct cpu_ctx *c, __u32 cpu)
 {
@@ -66,6 +73,7 @@ static __always_inline void task__wait_begin(struct task_ctx *t, struct cpu_ctx 
 	__sync_fetch_and_add(&c->load, t->loads);
 	if (t->follows)
 		__sync_fetch_and_add(&c->followers, 1);
+	cpu__expects(c, t->due);
 	target = t->pub.vcpu ? task__class(t)->latency : SCHED_CLASS_DEFAULT;
 	if (target == SCHED_CLASS_DEFAULT)
 		return;
@@ -144,11 +152,35 @@ static __always_inline bool cpu__take_next(struct cpu_ctx *c, __s32 cpu, __u64 n
 		return false;
 	if (task__take(p, t, cpu)) {
 		t->stay = c->next_stay;
-		t->heir = 1;
+		t->heir = t->stay != STAY_FOR_TIMER;
 		return true;
 	}
-	task__count(t, SCHED_YIELDS_LOST, 1);
+	if (c->next_stay != STAY_FOR_TIMER)
+		task__count(t, SCHED_YIELDS_LOST, 1);
 	return false;
+}
+
+/*
+ * The one that was interrupted amid a turn goes on with it, if the turn is not over: one that made way for another
+ * one's timer, or for a task of a higher class. Returns whether it was put on this CPU.
+ */
+static __always_inline bool cpu__resume(struct cpu_ctx *c, __s32 cpu, __u64 now)
+{
+	struct task_struct *p;
+	struct task_ctx *t;
+	__u64 tid = c->resumes;
+
+	if (!tid)
+		return false;
+	c->resumes = 0;
+	if (entrain_sub(now, c->turn) >= entrain_sub(cpu__slice(c), c->less))
+		return false;
+	p = scx_bpf_tid_to_task(tid);
+	t = p ? task__ctx(p) : NULL;
+	if (!t || !task__take(p, t, cpu))
+		return false;
+	t->heir = 1;
+	return true;
 }
 
 /* The first who waits in a CPU's queue, if anybody does. */
@@ -325,6 +357,28 @@ static __always_inline bool cpu__sees_more(const struct cpu_ctx *c)
 			waiting += o->waiting;
 	}
 	return waiting > c->seen;
+}
+
+/*
+ * An idle CPU for a task that waits: of one that did not come through ops.select_cpu (bound to one CPU, or put back),
+ * or one that went idle since that looked. Its counterpart is cpu__idle(). Returns whether one was kicked.
+ */
+static __always_inline bool task__kick_idle(struct task_struct *p, __s32 cpu, bool bound)
+{
+	struct cpu_ctx *c;
+	__s32 idle;
+
+	if (bound)
+		idle = scx_bpf_test_and_clear_cpu_idle(cpu) ? cpu : -1;
+	else
+		idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	if (idle < 0)
+		return false;
+	c = cpu__ctx(idle);
+	if (c)
+		c->claimed = 1;
+	scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
+	return true;
 }
 
 /*

@@ -25,6 +25,7 @@ enum short_stay {
 	STAY_FULL = 0, /* it is not: it stays as any other */
 	STAY_FOR_INTERRUPT,
 	STAY_FOR_SECTION,
+	STAY_FOR_TIMER, /* in its own time, amid another one's turn (timer.bpf.h) */
 };
 
 /* Why a task gives its CPU to others, even where its clock is behind. */
@@ -100,6 +101,8 @@ struct task_ctx {
 	__u32 measured;	      /* cpu_or_none: whose clock its own is measured by */
 	__u32 llc;	      /* ... and at which LLC that CPU was */
 	__u64 together;	      /* its VM's time together when it was charged last */
+	__u64 due;	      /* runnable without a CPU: when its guest's timer expires; 0 = never, or not known */
+	__u64 timer_at;	      /* when it was last let in for that */
 	struct task_perf perf;
 };
 
@@ -111,7 +114,7 @@ struct {
 } sched_tasks SEC(".maps");
 
 /*
- * One CPU. The first three cache lines are written under its run-queue lock and read by anybody; the fourth is written
+ * One CPU. The first four cache lines are written under its run-queue lock and read by anybody; the fifth is written
  * by whoever queues a task here.
  */
 struct cpu_ctx {
@@ -144,16 +147,20 @@ struct cpu_ctx {
 	__u64 asked;	      /* when the choice began whose switch is measured; 0 = none is */
 	__u64 less;	      /* of the slice of this turn: what its owner has repaid of its extensions */
 	__u64 aged;	      /* when to look again for a task that waits too long */
-	__u64 pad;
+	__u64 due;	      /* the first of the timers of who waits here is due then; 0 = none */
+	__u64 resumes;	      /* scx tid of the one that was interrupted amid a turn that is to go on; 0 = none */
+	__u32 withheld;	      /* 1: a task of a higher class has interrupted that one */
+	__u32 pad;
+	__u64 pad2[6];
 	__s32 waiting;	 /* tasks in its queue */
 	__s32 hurried;	 /* tasks in its queue whose class has a target for their wait, ... */
 	__s32 followers; /* tasks in its queue that wait where their kicker runs */
 	__u32 claimed;	 /* 1: somebody has found it idle and kicked it */
 	__u64 target;	 /* ... and the shortest of these targets, ns */
 	__u64 load;	 /* shares of the tasks in its queue */
-	__u64 pad2[4];
+	__u64 pad3[4];
 };
-_Static_assert(sizeof(struct cpu_ctx) == 4 * 64, "whole cache lines");
+_Static_assert(sizeof(struct cpu_ctx) == 5 * 64, "whole cache lines");
 
 /* One CPU's performance (perf_level.bpf.h), read by the daemon. Written under its run-queue lock, but for `removed`. */
 struct sched_perf_cpu {

@@ -14,6 +14,13 @@ static __always_inline void stay__take_turn(struct task_struct *p, struct task_c
 	struct task_ctx *owner;
 
 	t->heir = 0;
+	if (t->stay == STAY_FOR_TIMER && c->resumes) {
+		/* Amid another one's turn, in its own time. */
+		t->lent = 0;
+		c->vtime = t->pub.vtime;
+		c->share = t->share;
+		return;
+	}
 	t->lent = heir && c->owner != p->scx.tid;
 	/* What is left of its own turn may have come back to it: that is no new one. */
 	owner = t->lent ? cpu__lender(c, t) : heir ? t : NULL;
@@ -47,6 +54,9 @@ static __always_inline void stay__begin(struct task_struct *p)
 	t->started = now;
 	t->boosted = 0;
 	t->spun = 0;
+	t->due = 0;
+	if (t->stay == STAY_FOR_TIMER)
+		t->timer_at = now;
 	t->leaving = LEAVING_NOT;
 	t->front = t->front == FRONT_NEXT ? FRONT_HAD : FRONT_NOT;
 	task__renew_share(p, t, now);
@@ -61,6 +71,7 @@ static __always_inline void stay__begin(struct task_struct *p)
 	c->bound = task__is_bound(p);
 	c->granted = 0;
 	c->refused = 0;
+	c->withheld = 0;
 	c->stay = STAY_FULL;
 	c->tgid = t->pub.vcpu ? t->pub.tgid : 0;
 	c->started = now;
@@ -110,9 +121,16 @@ static __always_inline void stay__end(struct task_struct *p, bool runnable)
 	t->told = 0;
 	perf__stopping(t, cpu, runnable, now);
 	together__end(t, now);
-	/* A higher class took the CPU: the kernel would go on with what is left of the slice, and nobody would look. */
-	if (runnable && c->granted)
+	/*
+	 * A higher class took the CPU. The kernel would keep the task in that CPU's own queue for as long as that
+	 * lasts; without a slice it comes to ours, where others find it. It goes on with its turn afterwards.
+	 */
+	if (runnable && p->scx.slice) {
 		scx_bpf_task_set_slice(p, 0);
+		if (c->stay != STAY_FOR_TIMER)
+			c->resumes = p->scx.tid;
+		c->withheld = 1;
+	}
 	cpu__grant_over(c, t, now);
 	c->started = 0;
 	c->tgid = 0;
@@ -125,8 +143,32 @@ static __always_inline void stay__end(struct task_struct *p, bool runnable)
 		return;
 	}
 	t->waiting = now;
-	if (t->pub.vcpu)
-		task__interrupted(p, t, c, now);
+	if (!t->pub.vcpu)
+		return;
+	task__interrupted(p, t, c, now);
+	if (use_timer)
+		t->due = timer__due(x86__timer(t->kvm_vcpu), now);
+}
+
+/* arm64: KVM saves a timer of the current thread's vCPU, which leaves its CPU; its thread is queued already, if at all.
+ */
+static __always_inline void stay__timer_saved(struct arch_timer_context *timer)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct task_ctx *t = task__ctx(p);
+	struct cpu_ctx *c;
+	__u64 now;
+
+	if (!t || !t->queued || !t->kvm_vcpu)
+		return;
+	c = cpu__ctx(t->cpu);
+	if (!c)
+		return;
+	now = scx_bpf_now();
+	t->due = timer__due(arm64__timer(t->kvm_vcpu, timer), now);
+	cpu__expects(c, t->due);
+	if (t->due)
+		cpu__turn_ends(c, t->cpu, now);
 }
 
 #endif /* ENTRAIN_SCHED_STAY_BPF_H */

@@ -27,16 +27,21 @@ static __always_inline void together__begin(struct task_ctx *t, __u64 now)
 }
 
 /* What it had since it began or since this was asked last. */
+static __always_inline void vm__count_together(const struct vm_ctx *vm, struct task_ctx *t, __u64 now)
+{
+	__u64 sum = vm__together(vm, now);
+
+	if (sum != t->together)
+		task__count(t, SCHED_CORUN_NS, entrain_sub(sum, t->together));
+	t->together = sum;
+}
+
 static __always_inline void together__again(struct task_ctx *t, __u64 now)
 {
 	struct vm_ctx *vm = task__vm(t);
-	__u64 sum;
 
-	if (!vm)
-		return;
-	sum = vm__together(vm, now);
-	task__count(t, SCHED_CORUN_NS, entrain_sub(sum, t->together));
-	t->together = sum;
+	if (vm)
+		vm__count_together(vm, t, now);
 }
 
 /* It ends. */
@@ -46,7 +51,7 @@ static __always_inline void together__end(struct task_ctx *t, __u64 now)
 
 	if (!vm)
 		return;
-	together__again(t, now);
+	vm__count_together(vm, t, now);
 	if (__sync_fetch_and_add(&vm->running, -1) == 2) {
 		__sync_fetch_and_add(&vm->together, entrain_sub(now, vm->together_at));
 		vm->together_at = now;

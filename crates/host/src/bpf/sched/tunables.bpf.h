@@ -65,6 +65,15 @@ const volatile __u64 answer_ns = 300 * ENTRAIN_USEC;
  */
 const volatile __u64 lend_ns = 150 * ENTRAIN_USEC;
 /*
+ * A vCPU whose guest's timer falls due while it waits is let in for a moment (timer.bpf.h): how far its clock may be
+ * ahead for that, and between two times that the same vCPU is, as a multiple of what a switch costs and at most. More
+ * often serves faster clocks and takes more from whoever is interrupted.
+ */
+const volatile __u64 timer_lead_ns = 6 * ENTRAIN_MSEC;
+const volatile __u64 timer_stay_costs = 32;
+const volatile __u64 timer_costs = 512;
+const volatile __u64 timer_again_ns = 1 * ENTRAIN_MSEC;
+/*
  * Virtual time that a task of another CPU must be behind to be taken from its queue: less is fairer from moment to
  * moment, more keeps vCPUs where their caches, TLB and timers are.
  */
@@ -75,6 +84,7 @@ const volatile bool use_extend = true;
 const volatile bool use_front = true;
 const volatile bool use_wake_preempt = true;
 const volatile bool use_follow = true;
+const volatile bool use_timer = true;
 
 /* Set by the loader from the host's topology. */
 const volatile __u32 nr_cpus = 1;

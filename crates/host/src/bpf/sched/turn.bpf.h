@@ -113,6 +113,7 @@ static __always_inline void cpu__turn_begins(struct cpu_ctx *c, struct task_stru
 	c->turn = now;
 	c->less = task__repays(t, cpu__slice(c), cpu__costs(c, slice_costs, slice_min_ns));
 	c->owner = p->scx.tid;
+	c->resumes = 0;
 	c->vtime = t->pub.vtime;
 	c->share = t->share;
 }

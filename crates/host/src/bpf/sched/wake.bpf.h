@@ -64,28 +64,6 @@ static __always_inline bool task__arrive(struct task_struct *p, struct task_ctx 
 	return urgent;
 }
 
-/*
- * An idle CPU for a task that waits: of one that did not come through ops.select_cpu (bound to one CPU, or put back),
- * or one that went idle since that looked. Its counterpart is cpu__idle(). Returns whether one was kicked.
- */
-static __always_inline bool task__kick_idle(struct task_struct *p, __s32 cpu, bool bound)
-{
-	struct cpu_ctx *c;
-	__s32 idle;
-
-	if (bound)
-		idle = scx_bpf_test_and_clear_cpu_idle(cpu) ? cpu : -1;
-	else
-		idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
-	if (idle < 0)
-		return false;
-	c = cpu__ctx(idle);
-	if (c)
-		c->claimed = 1;
-	scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
-	return true;
-}
-
 /* ops.enqueue. */
 static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags)
 {
@@ -127,7 +105,7 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 	}
 	wanting__fill(&w, t, vtime, t->pub.vcpu, urgent);
 	if (use_wake_preempt && wakeup) {
-		victim = wanting__victim(&w, p, c, now);
+		victim = wanting__victim(&w, p, cpu, now);
 		if (victim >= 0 && victim != cpu) {
 			cpu = victim;
 			c = cpu__ctx(cpu);
@@ -138,6 +116,11 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 	}
 	task__wait_begin(t, c, cpu);
 	scx_insert_vtime(p, DSQ_CPU(cpu), slice_max_ns, vtime, enq_flags);
+	/* One that a higher class has interrupted goes on here as soon as it can: most of those are short. */
+	if (!wakeup && c->withheld && c->resumes == p->scx.tid) {
+		cpu__alarm(c, cpu, now + cpu__costs(c, protect_costs, min_run_ns), now);
+		return;
+	}
 	if (task__kick_idle(p, cpu, bound))
 		return;
 	if (victim >= 0)

@@ -22,7 +22,8 @@ struct spinner {
 	struct task_ctx *ctx;
 	__s32 cpu;
 	struct cpu_ctx *c;
-	__u64 turn; /* How long a turn lasts here now, in ns. */
+	__u64 turn;   /* How long a turn lasts here now, in ns; ... */
+	__u64 passed; /* ... and how much of this one is over, where others wait. */
 	__u64 now;
 };
 
@@ -36,13 +37,17 @@ static __always_inline bool spinner__find(struct spinner *s, struct task_struct 
 		return false;
 	s->turn = cpu__slice(s->c);
 	s->now = scx_bpf_now();
+	/* One that came for its timer is a guest in another one's turn, and has none to hand on. */
+	s->passed = s->c->stay == STAY_FOR_TIMER ? ~0ULL : entrain_sub(s->now, s->c->turn);
+	if (s->c->waiting <= 0)
+		s->passed = 0;
 	return true;
 }
 
 /* Whether others wait for this CPU and this turn is over: a vCPU that spins has no claim to more. */
 static __always_inline bool spinner__turn_over(const struct spinner *s)
 {
-	return s->c->waiting > 0 && entrain_sub(s->now, s->c->turn) >= s->turn;
+	return s->passed >= s->turn;
 }
 
 static __always_inline void spinner__leave(const struct spinner *s)
@@ -67,7 +72,7 @@ static __always_inline bool spinner__give_way(const struct spinner *s, struct ta
 	in.level = t->level;
 	in.owes = owes;
 	in.boosted = t->boosted ? entrain_sub(s->now, t->boosted) : ~0ULL;
-	in.turn = s->c->waiting > 0 ? entrain_sub(s->now, s->c->turn) : 0;
+	in.turn = s->passed;
 	verdict = entrain_yield(&in, &limits);
 	task__count_verdict(t, SCHED_YIELDS_HONOURED, verdict, ENTRAIN_YIELD_VERDICTS);
 	if (verdict != ENTRAIN_YIELD_HONOURED)
@@ -82,6 +87,12 @@ static __always_inline bool spinner__give_way(const struct spinner *s, struct ta
 	return true;
 }
 
+/* Whether the CPU goes to somebody already whom the look of this very trap has found. */
+static __always_inline bool spinner__has_found(const struct spinner *s)
+{
+	return s->ctx->leaving == LEAVING_YIELDED && s->c->next && !entrain_before(s->c->next_until, s->now);
+}
+
 /* Called with the run-queue locks of both held, so neither moves meanwhile. */
 static __always_inline bool spinner__yield(struct task_struct *from, struct task_ctx *f, struct task_struct *to)
 {
@@ -91,6 +102,15 @@ static __always_inline bool spinner__yield(struct task_struct *from, struct task
 	if (!t || !spinner__find(&s, from, f, scx_bpf_task_cpu(from)))
 		return false;
 	f->spun = s.now;
+	/*
+	 * KVM looks after spinner__look() has, and proposes whoever was preempted in its kernel: siblings that spin,
+	 * too. If one of these took the place of the one that owes all of them an answer, they would yield to one
+	 * another.
+	 */
+	if (spinner__has_found(&s)) {
+		spinner__leave(&s);
+		return true;
+	}
 	/* Where posted interrupts cannot be seen, KVM's word stands: it proposes nobody in user mode without one. */
 	if (!spinner__give_way(&s, to, t, kvm_vcpu__owes(t->kvm_vcpu) != OWES_NOTHING) && !spinner__turn_over(&s))
 		return false;

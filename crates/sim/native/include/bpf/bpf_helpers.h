@@ -11,6 +11,7 @@
 #define __uptr
 #define __hidden
 #define __arg_trusted
+#define __arg_nonnull
 /* Not weak: what the simulated kernel lacks must fail the link. */
 #define __weak
 

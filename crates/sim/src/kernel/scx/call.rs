@@ -94,6 +94,20 @@ impl Kernel {
         });
     }
 
+    /// The tracepoint kvm_timer_save_state: a vCPU's thread leaves its CPU, and KVM has saved its timer.
+    pub(crate) fn probe_timer_saved(&mut self, task: TaskId) {
+        let pointer = self.pointer(task);
+        self.counted(Kind::Switch, |kernel| {
+            kernel.scx_call(None, |object, _| {
+                if let Some(probes) = &object.probes {
+                    // SAFETY: the pointer is the object's.
+                    unsafe { (probes.timer_saved)(pointer) };
+                }
+            });
+            kernel.scx_flush();
+        });
+    }
+
     /// A BPF timer is due on `this_cpu`.
     pub fn bpf_timer(&mut self, timer: u32) {
         self.count(Kind::Timer);

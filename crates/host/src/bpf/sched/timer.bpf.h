@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * A guest's timer that falls due is a reason to run. A vCPU hears of its timer when it runs: KVM sets a timer of the
+ * host's for one that halts, but not for one that was preempted. That one would hear of it when its turn comes, however
+ * many turns of others later. So the scheduler reads when the timer of a vCPU that is preempted expires, sets its own,
+ * and lets the vCPU in then, for a moment and in its own time, amid the turn of another, which goes on afterwards.
+ *
+ * Threat model: the guest sets its timers, to any time, always. What that buys is bounded: whoever is let in is charged
+ * as ever and only while its clock is at most `timer_lead_ns` ahead of the others', so it gets its share earlier and no
+ * more of it; whoever runs has been left in peace for as long as from a wake-up, and is not interrupted inside a
+ * section; and the same vCPU comes again only after `timer_costs` times what a switch costs, so that what the two
+ * switches take from the others stays small, however many timers it sets.
+ */
+#ifndef ENTRAIN_SCHED_TIMER_BPF_H
+#define ENTRAIN_SCHED_TIMER_BPF_H
+
+#include "queue.bpf.h"
+
+/* Those that wait in a queue and are asked for their timers: bounds the work of one look. */
+#define DUE_SCAN 16
+
+/* A timer's clock and the scheduler's differ by so much at most: what is due within it is due. */
+#define ALARM_EARLY_NS (5 * ENTRAIN_USEC)
+
+/* arm64: a timer that is on, and whose interrupt is not masked. */
+#define ARCH_TIMER_CTRL_ENABLE	(1 << 0)
+#define ARCH_TIMER_CTRL_IT_MASK (1 << 1)
+
+/*
+ * arm64: ticks of the counter a second, 0 = not known; and where CLOCK_MONOTONIC was when the counter was 0. The daemon
+ * writes the second time and again, as the clock is steered.
+ */
+__u64 counter_hz;
+__s64 counter_began;
+
+/* Ticks of a clock as ns; `hz` in units of 1 / `unit` s. */
+static __always_inline __u64 ticks__ns(__u64 ticks, __u64 hz, __u64 unit)
+{
+	return ticks / hz * unit + ticks % hz * unit / hz;
+}
+
+/* When the timer that KVM has just saved expires, by CLOCK_MONOTONIC; 0 = never, or not known. */
+static __always_inline __u64 arm64__timer(__u64 kvm_vcpu, struct arch_timer_context *timer)
+{
+	struct kvm_vcpu *vcpu = (void *)kvm_vcpu;
+	__u64 hz = READ_ONCE(counter_hz), control = 0, value = 0, offset = 0, *at;
+
+	if (!hz || BPF_CORE_READ(timer, timer_id) != bpf_core_enum_value(enum kvm_arch_timers, TIMER_VTIMER))
+		return 0;
+	/* SAFETY: within the table, by the kernel's own numbers; a bad address reads as 0, a timer that is off. */
+	at = (void *)&vcpu->arch.ctxt.sys_regs + sizeof(__u64) * bpf_core_enum_value(enum vcpu_sysreg, CNTV_CTL_EL0);
+	bpf_probe_read_kernel(&control, sizeof(control), at);
+	if ((control & (ARCH_TIMER_CTRL_ENABLE | ARCH_TIMER_CTRL_IT_MASK)) != ARCH_TIMER_CTRL_ENABLE)
+		return 0;
+	at = (void *)&vcpu->arch.ctxt.sys_regs + sizeof(__u64) * bpf_core_enum_value(enum vcpu_sysreg, CNTV_CVAL_EL0);
+	bpf_probe_read_kernel(&value, sizeof(value), at);
+	at = BPF_CORE_READ(timer, offset.vm_offset);
+	if (at)
+		bpf_probe_read_kernel(&offset, sizeof(offset), at);
+	return ticks__ns(value + offset, hz, ENTRAIN_SEC) + READ_ONCE(counter_began);
+}
+
+/* The same on x86, where KVM always has it in memory. */
+static __always_inline __u64 x86__timer(__u64 kvm_vcpu)
+{
+	struct kvm_vcpu *vcpu = (void *)kvm_vcpu;
+	struct kvm_lapic *apic;
+	__u64 deadline, tsc, khz;
+
+	if (!kvm_vcpu || !bpf_core_field_exists(struct kvm_vcpu_arch, apic) ||
+	    !bpf_core_field_exists(struct kvm_vcpu_arch, last_guest_tsc) ||
+	    !bpf_core_field_exists(struct kvm_lapic, lapic_timer))
+		return 0;
+	apic = BPF_CORE_READ(vcpu, arch.apic);
+	if (!apic)
+		return 0;
+	deadline = BPF_CORE_READ(apic, lapic_timer.tscdeadline);
+	khz = BPF_CORE_READ(vcpu, arch.virtual_tsc_khz);
+	if (!deadline || !khz)
+		return BPF_CORE_READ(apic, lapic_timer.target_expiration);
+	tsc = BPF_CORE_READ(vcpu, arch.last_guest_tsc);
+	return bpf_ktime_get_ns() + ticks__ns(entrain_sub(deadline, tsc), khz, ENTRAIN_MSEC);
+}
+
+/*
+ * When it is by the scheduler's clock what `at` is by CLOCK_MONOTONIC; 0 = never. A timer that is far away, or was due
+ * long ago and not cared for, is none.
+ */
+#define TIMER_FAR_NS ENTRAIN_SEC
+
+static __always_inline __u64 timer__due(__u64 at, __u64 now)
+{
+	__s64 left;
+
+	if (!at)
+		return 0;
+	left = at - bpf_ktime_get_ns();
+	return left < (__s64)TIMER_FAR_NS && left > -(__s64)TIMER_FAR_NS ? now + left : 0;
+}
+
+/* A task that waits may have the CPU when its timer is due. */
+static __always_inline bool timer__admits(const struct task_ctx *t, const struct cpu_ctx *c, __u64 clock, __u64 now)
+{
+	return !entrain_before(clock + task__vtime(t, timer_lead_ns), t->pub.vtime) &&
+	       entrain_sub(now, t->timer_at) >= cpu__costs(c, timer_costs, timer_again_ns);
+}
+
+/*
+ * Of those that wait here and whose timers are due, the one whose was first goes next. Returns whether there is one. A
+ * function of its own for the verifier.
+ */
+__noinline int cpu__due_goes_next(__s32 cpu, __u64 now)
+{
+	struct cpu_ctx *c = cpu__ctx(cpu);
+	__u64 clock, first = 0, tid = 0;
+	struct task_struct *p;
+	__u32 seen = 0;
+
+	if (!c || !c->due || entrain_before(now + ALARM_EARLY_NS, c->due) ||
+	    (c->next && !entrain_before(c->next_until, now)))
+		return 0;
+	clock = cpu__clock(c);
+	c->due = 0;
+	bpf_for_each (scx_dsq, p, DSQ_CPU(cpu), 0) {
+		struct task_ctx *t = task__ctx(p);
+
+		if (seen++ >= DUE_SCAN)
+			break;
+		if (!t || !t->due)
+			continue;
+		if (entrain_before(now + ALARM_EARLY_NS, t->due)) {
+			cpu__expects(c, t->due);
+			continue;
+		}
+		if (!timer__admits(t, c, clock, now))
+			continue;
+		if (tid)
+			cpu__expects(c, entrain_before(t->due, first) ? first : t->due);
+		if (!tid || entrain_before(t->due, first)) {
+			first = t->due;
+			tid = p->scx.tid;
+		}
+	}
+	if (!tid)
+		return 0;
+	c->next = tid;
+	c->next_stay = STAY_FOR_TIMER;
+	c->next_until = now + YIELD_STALE_NS;
+	return 1;
+}
+
+#endif /* ENTRAIN_SCHED_TIMER_BPF_H */

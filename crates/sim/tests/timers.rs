@@ -1,0 +1,112 @@
+//! A guest's timer that falls due while its vCPU waits, and whoever a task of a higher class interrupts (issue 26).
+
+use entrain_sim::kernel::topology::Shape;
+use entrain_sim::kernel::{Kernel, TaskId};
+use entrain_sim::program::Step::{Compute, Done, Sleep, Until};
+use entrain_sim::program::Time::Fixed;
+use entrain_sim::program::{MS, SEC, Step, US};
+use entrain_sim::scenario::{Arm, host, tasks};
+use entrain_sim::world::{Arch, HOST, MachineId, MachineSpec, Policy, Tunable, VmSpec, World};
+
+const HOG: &[Step] = &[Compute(Fixed(50 * MS)), Done];
+
+/// Without what the host's scheduler does for timers.
+const WITHOUT: Arm = Arm { tunables: &[("use_timer", Tunable::Switch(false))], ..Arm::HOST };
+
+fn state(world: &World, m: MachineId, task: TaskId) -> &entrain_sim::world::TaskState {
+    &world.machines[m.0 as usize].tasks[task.0 as usize]
+}
+
+fn a_guest(world: &mut World, arch: Arch) -> MachineId {
+    let guest = MachineSpec { shape: Shape::flat(1), policy: Policy::Eevdf, tunables: Vec::new() };
+    world.add_vm(&VmSpec { guest, group: Kernel::ROOT, paired: false, arch, pins: None })
+}
+
+/// Four guests with a vCPU each on one CPU, which all compute; one has a clock of 2 ms beside that. How late it is, p50
+/// and p90, µs; and the part of the CPU that its guest has had. The worst is its guest's own scheduler's doing.
+fn clock(arm: Arm, arch: Arch) -> (f64, f64, f64) {
+    let mut world = host(1, Shape::flat(1), arm);
+    let guests: Vec<_> = (0..4).map(|_| a_guest(&mut world, arch)).collect();
+    for m in &guests {
+        tasks(&mut world, *m, "hog", 1, HOG);
+    }
+    let steps = [Until(2 * MS), Compute(Fixed(5 * US)), Done];
+    let clock = world.add_task(guests[0], World::spec(Kernel::ROOT, 100, None), &steps, 0);
+    world.run(4 * SEC);
+    let mut late = state(&world, guests[0], clock).latencies.clone();
+    late.sort_unstable();
+    let us = |at: usize| f64::from(late[at]) / 1e3;
+    let vcpu = world.thread_of(guests[0], 0);
+    let had = world.machines[0].kernel.task(vcpu).sum_exec as f64 / 4e9;
+    (us(late.len() / 2), us(late.len() * 9 / 10), had)
+}
+
+#[test]
+fn a_due_timer_is_a_reason_to_run() {
+    for arch in [Arch::Arm64, Arch::Amd] {
+        let (entrain, without) = (clock(Arm::HOST, arch), clock(WITHOUT, arch));
+        println!("{arch:?}: a 2 ms clock, p50 and p90, µs, its guest's part: {entrain:.2?}, without {without:.2?}");
+        assert!(without.0 > 2_000.0, "without, it waits for its guest's turn: {without:?}");
+        assert!(entrain.0 < 100.0 && entrain.1 < 1_000.0, "{arch:?}: {entrain:?}");
+        assert!((0.24..0.26).contains(&entrain.2), "its guest pays for that: {entrain:?}");
+    }
+}
+
+/// A guest whose timer is due whenever it is off its CPU: it has its share and no more, and the others lose no more by
+/// the switches than some parts in a hundred.
+#[test]
+fn timers_buy_no_share() {
+    let part = |arm| {
+        let mut world = host(1, Shape::flat(1), arm);
+        let guests: Vec<_> = (0..4).map(|_| a_guest(&mut world, Arch::Arm64)).collect();
+        let honest: Vec<_> = guests[1..]
+            .iter()
+            .map(|m| (*m, tasks(&mut world, *m, "hog", 1, &[Compute(Fixed(100 * US)), Done])))
+            .collect();
+        tasks(&mut world, guests[0], "hog", 1, HOG);
+        for i in 0..8 {
+            let steps = [Until(20 * US + i), Compute(Fixed(US)), Done];
+            tasks(&mut world, guests[0], "timer", 1, &steps);
+        }
+        world.run(4 * SEC);
+        let vcpu = world.thread_of(guests[0], 0);
+        let had = world.machines[0].kernel.task(vcpu).sum_exec as f64 / 4e9;
+        let done: u64 = honest.iter().map(|(m, these)| state(&world, *m, these.tasks[0]).ops).sum();
+        (had, done as f64)
+    };
+    let (entrain, without) = (part(Arm::HOST), part(WITHOUT));
+    println!(
+        "a guest of timers has {entrain:.3?} of the CPU and leaves so much work to three others, without {without:.3?}"
+    );
+    assert!(entrain.0 < 0.26, "{entrain:?}");
+    assert!(entrain.1 > 0.95 * without.1, "what the others get done: {entrain:?}, {without:?}");
+}
+
+/// Real-time tasks that have one CPU and then the other, for 50 ms each; two vCPUs, or one. The least time that one of
+/// them has had, of what there is for each.
+fn beside_realtime(vcpus: u32) -> f64 {
+    let mut world = host(1, Shape::flat(2), Arm::HOST);
+    let guests: Vec<_> = (0..vcpus).map(|_| a_guest(&mut world, Arch::Arm64)).collect();
+    for m in &guests {
+        tasks(&mut world, *m, "hog", 1, HOG);
+    }
+    for cpu in 0..2 {
+        let mut spec = World::spec(Kernel::ROOT, 100, Some(&[cpu]));
+        spec.realtime = true;
+        let steps = [Compute(Fixed(50 * MS)), Sleep(Fixed(50 * MS))];
+        world.add_task(HOST, spec, &steps, 10 * MS + u64::from(cpu) * 50 * MS);
+    }
+    world.run(4 * SEC);
+    let had = |m: &MachineId| world.machines[0].kernel.task(world.thread_of(*m, 0)).sum_exec as f64 / 4e9;
+    guests.iter().map(had).fold(f64::INFINITY, f64::min) * f64::from(vcpus)
+}
+
+/// Issue 26, fault 7: the kernel keeps a vCPU that a real-time task has interrupted in that CPU's own queue, beside idle
+/// CPUs, for as long as that task runs.
+#[test]
+fn who_a_realtime_task_interrupts_finds_another_cpu() {
+    let (alone, two) = (beside_realtime(1), beside_realtime(2));
+    println!("one vCPU beside real-time tasks has {alone:.3} of a CPU, two have {two:.3} of their parts");
+    assert!(alone > 0.9, "{alone}");
+    assert!(two > 0.9, "{two}");
+}
