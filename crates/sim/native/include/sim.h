@@ -66,10 +66,10 @@ struct sim_context {
 	struct sim_done done;
 	__u32 cpu; /* the CPU on which the code runs */
 	__u32 nr_cpus;
-	__u32 arm64;	/* 1: KVM keeps the guest's registers as arm64's does; 0: as AMD's */
-	__u32 abi;	/* SIM_ABI, set by the object */
-	__u32 taskless; /* 1: the operation is on a CPU and on no task; the kernel tells the group of none */
+	__u32 arm64; /* 1: KVM keeps the guest's registers as arm64's does; 0: as AMD's */
+	__u32 abi;   /* SIM_ABI, set by the object */
 	struct task_struct *current;
+	struct task_struct *subjects[2]; /* the tasks that the operation is on: kf_tasks of the kernel */
 };
 
 /* Where the fields of one task are that the kernel reads and writes. */

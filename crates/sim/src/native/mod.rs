@@ -72,8 +72,8 @@ pub(crate) struct Context {
     pub nr_cpus: u32,
     pub arm64: u32,
     pub abi: u32,
-    pub taskless: u32,
     pub current: TaskPtr,
+    pub subjects: [TaskPtr; 2],
 }
 
 /// `struct sim_task_fields`.

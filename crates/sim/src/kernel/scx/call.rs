@@ -1,17 +1,35 @@
 //! Calls into the scheduler's object: operations, programs on tracepoints, timers.
 
 use std::ffi::c_void;
+use std::ptr::null_mut;
 
 use super::super::counts::{Count, Kind};
 use super::super::{Kernel, TaskId};
-use crate::native::{Done, Object, Ops};
+use crate::native::{Done, Object, Ops, TaskPtr};
 
 /// `HARDIRQ_OFFSET` of linux/preempt.h.
 const HARDIRQ_OFFSET: u64 = 1 << 24;
 
 impl Kernel {
-    /// Calls the scheduler. `locked` is the CPU whose run queue is locked meanwhile.
+    /// `SCX_CALL_OP()`: an operation on no task in particular. `locked` is the CPU whose run queue is locked meanwhile.
     pub(in super::super) fn scx_call<R>(&mut self, locked: Option<u32>, call: impl FnOnce(&Object, &Ops) -> R) -> R {
+        self.call_about([null_mut(); 2], locked, call)
+    }
+
+    /// `SCX_CALL_OP_TASK()`: an operation on this task, whose CPU's run queue is locked meanwhile.
+    pub(in super::super) fn scx_call_task<R>(&mut self, id: TaskId, call: impl FnOnce(&Ops, TaskPtr) -> R) -> R {
+        let (task, cpu) = (self.pointer(id), self.task(id).cpu);
+        self.call_about([task, null_mut()], Some(cpu), |_, ops| call(ops, task))
+    }
+
+    /// Calls the scheduler. `subjects` are the tasks that the operation is on (`kf_tasks`): kfuncs that are for such tasks
+    /// alone refuse others.
+    pub(super) fn call_about<R>(
+        &mut self,
+        subjects: [TaskPtr; 2],
+        locked: Option<u32>,
+        call: impl FnOnce(&Object, &Ops) -> R,
+    ) -> R {
         let current = match self.cpu(self.this_cpu).curr {
             Some(task) => self.pointer(task),
             None => self.idle_pointer(),
@@ -30,13 +48,14 @@ impl Kernel {
             let ops = (*object).ops;
             let context = (*object).context();
             // A call back may have led here (enqueue out of a move): the caller's context comes back afterwards.
-            let saved = ((*context).machine, (*context).cpu, (*context).current);
+            let saved = ((*context).machine, (*context).cpu, (*context).current, (*context).subjects);
             (*context).machine = machine.cast::<c_void>();
             (*context).now = (*machine).now;
             (*context).cpu = (*machine).this_cpu;
             (*context).current = current;
+            (*context).subjects = subjects;
             let result = call(&*object, &ops);
-            ((*context).machine, (*context).cpu, (*context).current) = saved;
+            ((*context).machine, (*context).cpu, (*context).current, (*context).subjects) = saved;
             let Done { helpers, lookups, atomics, inlined, shared } = std::mem::take(&mut (*context).done);
             (*machine).spent += crate::costs::OPERATION + (helpers + lookups) * crate::costs::HELPER;
             (*machine).counts.add(Count { events: 0, operations: 1, helpers, lookups, atomics, inlined, shared });

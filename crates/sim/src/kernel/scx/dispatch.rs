@@ -79,14 +79,9 @@ impl Kernel {
         for left in (0..DISPATCH_LOOPS).rev() {
             self.scx.dispatching.cpu = cpu;
             self.scx.dispatching.tasks = 0;
-            self.scx_call(Some(cpu), |object, _| {
-                // SAFETY: the pointer is the object's or null, which stands for the idle task; the context is the
-                // object's own, and this thread its only user.
-                unsafe {
-                    (*object.context()).taskless = 1;
-                    dispatch(cpu as i32, pointer);
-                    (*object.context()).taskless = 0;
-                }
+            self.scx_call(Some(cpu), |_, _| {
+                // SAFETY: the pointer is the object's or null, which stands for the idle task.
+                unsafe { dispatch(cpu as i32, pointer) };
             });
             self.flush_dispatch_buf();
             if goes_on(self) {
@@ -190,11 +185,10 @@ impl Kernel {
         if !self.queued(id) {
             return;
         }
-        let pointer = self.pointer(id);
-        self.scx_call(Some(cpu), |_, ops| {
+        self.scx_call_task(id, |ops, task| {
             if let Some(stopping) = ops.stopping {
                 // SAFETY: the pointer is the object's.
-                unsafe { stopping(pointer, true) }
+                unsafe { stopping(task, true) }
             }
         });
         let now = self.now;
@@ -219,11 +213,10 @@ impl Kernel {
         self.unlink_from_dsq(id);
         let clock = self.clock_task(cpu);
         self.task_mut(id).exec_start = clock;
-        let pointer = self.pointer(id);
-        self.scx_call(Some(cpu), |_, ops| {
+        self.scx_call_task(id, |ops, task| {
             if let Some(running) = ops.running {
                 // SAFETY: the pointer is the object's.
-                unsafe { running(pointer) }
+                unsafe { running(task) }
             }
         });
         let task = self.task_mut(id);

@@ -174,9 +174,8 @@ impl Kernel {
         if std::mem::take(&mut self.task_mut(id).scx.in_custody)
             && let Some(dequeue) = self.scx.ops.and_then(|ops| ops.dequeue)
         {
-            let (task, cpu) = (self.pointer(id), self.task(id).cpu);
             // SAFETY: the pointer is the object's.
-            self.scx_call(Some(cpu), |_, _| unsafe { dequeue(task, flags) });
+            self.scx_call_task(id, |_, task| unsafe { dequeue(task, flags) });
         }
     }
 

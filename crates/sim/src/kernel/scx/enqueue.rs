@@ -36,11 +36,10 @@ impl Kernel {
         task.scx.kept_runnable_at = None;
         self.set_queued(id, true);
         self.cpu_mut(cpu).nr_running += 1;
-        let pointer = self.pointer(id);
-        self.scx_call(Some(cpu), |_, ops| {
+        self.scx_call_task(id, |ops, task| {
             if let Some(runnable) = ops.runnable {
                 // SAFETY: the pointer is the object's.
-                unsafe { runnable(pointer, flags) }
+                unsafe { runnable(task, flags) }
             }
         });
         self.do_enqueue_task(id, flags);
@@ -51,13 +50,13 @@ impl Kernel {
         if !runs {
             return self.enqueue_task_scx(id, enq::RESTORE);
         }
-        let (cpu, pointer) = (self.task(id).cpu, self.pointer(id));
+        let cpu = self.task(id).cpu;
         self.set_queued(id, true);
         self.cpu_mut(cpu).nr_running += 1;
-        self.scx_call(Some(cpu), |_, ops| {
+        self.scx_call_task(id, |ops, task| {
             if let Some(runnable) = ops.runnable {
                 // SAFETY: the pointer is the object's.
-                unsafe { runnable(pointer, enq::RESTORE) }
+                unsafe { runnable(task, enq::RESTORE) }
             }
         });
         self.dispatch_enqueue(self.local_dsq(cpu), id, Insertion::plain(0));
@@ -77,9 +76,8 @@ impl Kernel {
             return self.dispatch_enqueue(self.global_dsq(), id, Insertion::plain(flags));
         };
         let outer = std::mem::replace(&mut self.scx.direct, DirectSlot::For(id));
-        let pointer = self.pointer(id);
         // SAFETY: the pointer is the object's.
-        self.scx_call(Some(cpu), |_, _| unsafe { enqueue(pointer, flags) });
+        self.scx_call_task(id, |_, task| unsafe { enqueue(task, flags) });
         self.scx.direct = outer;
         if self.task(id).scx.direct.is_some() {
             return self.direct_dispatch(id, flags);
@@ -137,20 +135,19 @@ impl Kernel {
         task.scx.kept_runnable_at = task.scx.runnable_at.take().filter(|_| !sleeps);
         task.scx.state = OpsState::None;
         self.leave_custody(id, flags);
-        let pointer = self.pointer(id);
         if self.cpu(cpu).curr == Some(id) {
             self.update_curr_scx(cpu);
-            self.scx_call(Some(cpu), |_, ops| {
+            self.scx_call_task(id, |ops, task| {
                 if let Some(stopping) = ops.stopping {
                     // SAFETY: the pointer is the object's.
-                    unsafe { stopping(pointer, false) }
+                    unsafe { stopping(task, false) }
                 }
             });
         }
-        self.scx_call(Some(cpu), |_, ops| {
+        self.scx_call_task(id, |ops, task| {
             if let Some(quiescent) = ops.quiescent {
                 // SAFETY: the pointer is the object's.
-                unsafe { quiescent(pointer, flags) }
+                unsafe { quiescent(task, flags) }
             }
         });
         self.set_queued(id, false);
@@ -176,8 +173,9 @@ impl Kernel {
         let outer = std::mem::replace(&mut self.scx.direct, DirectSlot::For(id));
         self.scx.in_select_cpu = Some(id);
         let pointer = self.pointer(id);
+        let about = [pointer, std::ptr::null_mut()];
         // SAFETY: the pointer is the object's.
-        let cpu = self.scx_call(None, |_, _| unsafe { select(pointer, prev as i32, wake_flags) });
+        let cpu = self.call_about(about, None, |_, _| unsafe { select(pointer, prev as i32, wake_flags) });
         self.scx.in_select_cpu = None;
         self.scx.direct = outer;
         if cpu < 0 || cpu as u32 >= self.topo.cpus() {
@@ -190,11 +188,10 @@ impl Kernel {
     /// `task_tick_scx()`.
     pub(in super::super) fn task_tick_scx(&mut self, cpu: u32, curr: TaskId) {
         self.update_curr_scx(cpu);
-        let pointer = self.pointer(curr);
-        self.scx_call(Some(cpu), |_, ops| {
+        self.scx_call_task(curr, |ops, task| {
             if let Some(tick) = ops.tick {
                 // SAFETY: the pointer is the object's.
-                unsafe { tick(pointer) }
+                unsafe { tick(task) }
             }
         });
         if self.slice(curr) == 0 {
@@ -204,11 +201,10 @@ impl Kernel {
 
     /// `yield_task_scx()`.
     pub(in super::super) fn yield_task_scx(&mut self, curr: TaskId) {
-        let (pointer, cpu) = (self.pointer(curr), self.task(curr).cpu);
         match self.scx.ops.and_then(|ops| ops.yield_to) {
             Some(yields) => {
                 // SAFETY: the pointer is the object's; null stands for nobody in particular.
-                self.scx_call(Some(cpu), |_, _| unsafe { yields(pointer, std::ptr::null_mut()) });
+                self.scx_call_task(curr, |_, task| unsafe { yields(task, std::ptr::null_mut()) });
             }
             None => self.set_task_slice(curr, 0),
         }
@@ -219,7 +215,7 @@ impl Kernel {
         let Some(yields) = self.scx.ops.and_then(|ops| ops.yield_to) else { return false };
         let (giver, taker, cpu) = (self.pointer(from), self.pointer(to), self.task(from).cpu);
         // SAFETY: the pointers are the object's.
-        self.scx_call(Some(cpu), |_, _| unsafe { yields(giver, taker) })
+        self.call_about([giver, taker], Some(cpu), |_, _| unsafe { yields(giver, taker) })
     }
 
     /// What an operation has left for when the run queue is unlocked: inserts elsewhere, kicks.

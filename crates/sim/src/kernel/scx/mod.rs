@@ -229,7 +229,7 @@ impl Kernel {
             return;
         }
         // SAFETY: as above.
-        self.scx_call(Some(self.task(id).cpu), |_, ops| unsafe {
+        self.scx_call_task(id, |ops, task| unsafe {
             if let Some(enable) = ops.enable {
                 enable(task);
             }
@@ -249,7 +249,7 @@ impl Kernel {
         if !self.scx_attached() || self.is_rt(id) {
             return;
         }
-        self.scx_call(Some(self.task(id).cpu), |_, ops| {
+        self.scx_call_task(id, |ops, task| {
             if let Some(set) = ops.set_cpumask {
                 // SAFETY: both pointers live longer than the call.
                 unsafe { set(task, mask) }
@@ -262,13 +262,13 @@ impl Kernel {
         if self.scx.object.is_none() {
             return;
         }
-        let (task, weight) = (self.pointer(id), self.task(id).weight);
+        let weight = self.task(id).weight;
         // SAFETY: the field lives as long as the object.
         unsafe { *self.task(id).fields.weight = weight };
         if !self.scx_attached() || self.is_rt(id) {
             return;
         }
-        self.scx_call(Some(self.task(id).cpu), |_, ops| {
+        self.scx_call_task(id, |ops, task| {
             if let Some(set) = ops.set_weight {
                 // SAFETY: the pointer is the object's.
                 unsafe { set(task, weight) }
@@ -285,7 +285,7 @@ impl Kernel {
         if !self.scx_attached() || from == to {
             return;
         }
-        self.scx_call(Some(self.task(id).cpu), |_, ops| {
+        self.scx_call_task(id, |ops, task| {
             if let Some(moved) = ops.cgroup_move {
                 // SAFETY: as above.
                 unsafe { moved(task, from, to) }
@@ -298,9 +298,9 @@ impl Kernel {
         if !self.scx_attached() {
             return;
         }
-        let task = self.pointer(id);
+        let (task, cpu) = (self.pointer(id), self.task(id).cpu);
         // SAFETY: the pointer is the object's.
-        self.scx_call(Some(self.task(id).cpu), |object, _| unsafe { (object.exit_task)(task) });
+        self.call_about([task, std::ptr::null_mut()], Some(cpu), |object, _| unsafe { (object.exit_task)(task) });
     }
 
     fn group_pointer(&self, id: TaskId) -> CgroupPtr {
