@@ -15,4 +15,3 @@ pub mod rig;
 pub mod runner;
 mod sameness;
 pub mod scenario;
-pub mod stats;

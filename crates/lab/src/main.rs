@@ -27,10 +27,11 @@ enum Command {
 fn main() -> ExitCode {
     let command = Cli::parse().command;
     log::start(Level::WARN);
-    exit::status(match command {
+    let result = match command {
         Command::Lab(command) => entrain_lab::cli::run(*command),
         Command::Generate(args) => generate::run(&args, Cli::command()).map(|()| ExitCode::SUCCESS),
-    })
+    };
+    exit::status(result, |_| None)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use super::words;
-use crate::stats;
+use entrain_stats as stats;
 
 /// Height of one row in pixels.
 const ROW: u32 = 26;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::{Experiment, STOCK};
 use crate::metric::Better;
 use crate::reading::{Nature, Natures, Sample};
-use crate::stats;
+use entrain_stats as stats;
 
 /// One line of the summary.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -148,7 +148,7 @@ fn throughput(own: &Printed, neighbour: &Printed, offset: f64, readings: &mut Re
     if alone.is_empty() || regained.is_empty() {
         return Err(unmet("the neighbour never rested, or the first guest never ran alone: give it more time"));
     }
-    let median = |values: &[f64]| crate::stats::median(values).unwrap_or(f64::NAN);
+    let median = |values: &[f64]| entrain_stats::median(values).unwrap_or(f64::NAN);
     if median(&alone) <= 0.0 {
         return Err(unmet("the first guest got nothing done alone: this computer is too busy to tell"));
     }
