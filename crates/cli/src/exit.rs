@@ -1,13 +1,23 @@
-//! How the programs end.
+//! How the programs end. Beside 0 and 1 they use the numbers of sysexits.h for what another start would not cure, so that
+//! a service manager leaves it alone (`RestartPreventExitStatus=`); 2 is a wrong command line, by clap.
 
 use std::process::ExitCode;
 
+/// The machine cannot do it, whoever asks: the kernel lacks something.
+pub const UNAVAILABLE: u8 = 69;
+/// This process may not.
+pub const NO_PERMISSION: u8 = 77;
+/// A file of the user's is wrong.
+pub const CONFIGURATION: u8 = 78;
+
 /// The exit status of a program; an error goes to stderr in one paragraph. `main` returning the error would print a
 /// backtrace beside it where `RUST_BACKTRACE` is set, and a stripped program has no names to show in one.
-pub fn status(result: anyhow::Result<ExitCode>) -> ExitCode {
+///
+/// `lasting` gives the errors that another start would not cure a status of their own.
+pub fn status(result: anyhow::Result<ExitCode>, lasting: impl Fn(&anyhow::Error) -> Option<u8>) -> ExitCode {
     result.unwrap_or_else(|error| {
         eprintln!("Error: {}", text(&error));
-        ExitCode::FAILURE
+        lasting(&error).map_or(ExitCode::FAILURE, ExitCode::from)
     })
 }
 

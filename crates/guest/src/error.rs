@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use entrain_cli::exit;
 use thiserror::Error;
 
 /// An error of the agent. Whatever it had published is taken back before it is returned.
@@ -123,6 +124,22 @@ pub enum GuestError {
 }
 
 impl GuestError {
+    /// The program's status, where another start would not cure it.
+    pub fn exit_status(&self) -> Option<u8> {
+        match self {
+            Self::NoBtf(_)
+            | Self::Lockdown
+            | Self::NotAGuest
+            | Self::UnknownLayout(..)
+            | Self::NoSchedExt
+            | Self::OldSchedExt
+            | Self::NoCpuset
+            | Self::TooManyCpus { .. } => Some(exit::UNAVAILABLE),
+            Self::Privileges { .. } => Some(exit::NO_PERMISSION),
+            _ => None,
+        }
+    }
+
     /// For `map_err` on results of libbpf.
     pub(crate) fn bpf(doing: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Self {
         move |source| Self::Bpf { doing, source }

@@ -6,6 +6,7 @@ use clap::Parser;
 use entrain_cli::exit;
 use entrain_cli::log::{self, Level};
 use entrain_guest::cli::{GuestArgs, run};
+use entrain_guest::error::GuestError;
 
 /// Tells the host about this guest, and this guest about its host
 #[derive(Debug, Parser)]
@@ -18,5 +19,5 @@ struct Cli {
 fn main() -> ExitCode {
     let args = Cli::parse().args;
     log::start(Level::INFO);
-    exit::status(run(args))
+    exit::status(run(args), |error| error.downcast_ref::<GuestError>()?.exit_status())
 }

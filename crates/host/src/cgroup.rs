@@ -9,6 +9,8 @@ use std::sync::Arc;
 use entrain_policy::entitle_tree::Above;
 use entrain_system::Root;
 
+use crate::cgroup_namespace::mount;
+
 /// Where cgroup v2 is mounted.
 pub(crate) const CGROUPS: &str = "sys/fs/cgroup";
 /// A cgroup's tree below a VM is a few levels deep (libvirt: 3); more is not looked through.
@@ -47,7 +49,7 @@ impl Group {
         let own = alone.is_some();
         // In a group with others its vCPUs count as anybody's threads there.
         let weight = alone.as_deref().and_then(weight_of).unwrap_or(WEIGHT);
-        let mount = root.path(CGROUPS);
+        let mount = mount(root);
         let shared = || Some(mount.join(path.as_deref()?.strip_prefix('/')?));
         let last = alone.as_deref().and_then(Path::parent).map(Path::to_owned).or_else(shared);
         let above = last.map(|last| above(&mount, &last)).unwrap_or_default();
@@ -99,9 +101,11 @@ pub(crate) fn cgroup_of(root: &Root, pid: i32) -> Option<String> {
     Some(path_in(&root.text(format!("proc/{pid}/cgroup"))?)?.to_owned())
 }
 
-/// The path in the text of `/proc/PID/cgroup`.
+/// The path in the text of `/proc/PID/cgroup`. `None` for one above the root that this process sees
+/// (`crate::cgroup_namespace`): it names no group below that, and as a path it would leave the tree.
 pub(crate) fn path_in(text: &str) -> Option<&str> {
-    text.lines().find_map(|line| line.strip_prefix("0::"))
+    let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
+    (!path.split('/').any(|part| part == "..")).then_some(path)
 }
 
 /// The highest cgroup from `cgroup` on upwards that holds process `pid` alone and has a weight: libvirt's scope of the VM,
@@ -109,7 +113,7 @@ pub(crate) fn path_in(text: &str) -> Option<&str> {
 /// other: its weight is that of all VMs against the rest of the system.
 pub(crate) fn own_group(root: &Root, cgroup: &str, pid: i32) -> Option<PathBuf> {
     let path = cgroup.strip_prefix('/').filter(|path| !path.is_empty())?;
-    let mount = root.path(CGROUPS);
+    let mount = mount(root);
     let parts = Path::new(path).ancestors().filter(|part| !part.as_os_str().is_empty());
     let groups =
         parts.take_while(|part| part.extension().is_none_or(|kind| kind != "slice")).map(|part| mount.join(part));
@@ -195,6 +199,23 @@ mod tests {
         assert_eq!((of(10).weight, of(10).own, weights(&of(10))), (100, false, vec![50, 9]));
         assert_eq!(of(7).above[0], of(10).above[0], "the same group is the same for both");
         assert_eq!((of(8), of(9)), (Group::default(), Group::default()));
+    }
+
+    /// Issue 24: in a pod with a cgroup namespace of its own.
+    #[test]
+    fn groups_are_those_of_the_host_s_tree_and_never_outside_of_it() {
+        let machine = Machine::default();
+        machine.put("proc/7/cgroup", "0::/../../kubepods/pod\n");
+        machine.put("kubepods/pod/cpu.weight", "9\n");
+        assert_eq!(Group::of(&machine.root(), 7), Group::default());
+        assert_eq!(cgroup_of(&machine.root(), 7), None);
+        // The namespace has been entered.
+        machine.put("proc/7/cgroup", "0::/kubepods/pod\n");
+        machine.put("sys/fs/cgroup/cgroup.events", "populated 1\n");
+        machine.put("proc/1/root/sys/fs/cgroup/cgroup.controllers", "cpu\n");
+        machine.put("proc/1/root/sys/fs/cgroup/kubepods/pod/cpu.weight", "250\n");
+        machine.put("proc/1/root/sys/fs/cgroup/kubepods/pod/cgroup.procs", "7\n");
+        assert_eq!((Group::of(&machine.root(), 7).weight, Group::of(&machine.root(), 7).own), (250, true));
     }
 
     #[test]

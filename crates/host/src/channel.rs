@@ -19,6 +19,10 @@ pub enum Channel {
 }
 
 impl Channel {
+    /// All there are.
+    pub const ALL: [Self; 6] =
+        [Self::Silent, Self::Partial, Self::Paired, Self::ReadOnly, Self::Migrating, Self::Refused];
+
     /// A word of at most 9 letters.
     pub fn word(self) -> &'static str {
         match self {

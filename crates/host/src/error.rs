@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use entrain_cli::exit;
 use thiserror::Error;
 
 use crate::schedule::error::ScheduleError;
@@ -47,7 +48,33 @@ pub enum HostError {
     Uclamp(#[from] UclampError),
 }
 
+impl HostError {
+    /// The program's status, where another start would not cure it.
+    pub fn exit_status(&self) -> Option<u8> {
+        match self {
+            Self::Missing(_) => Some(exit::UNAVAILABLE),
+            Self::Config(_) => Some(exit::CONFIGURATION),
+            Self::File { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => Some(exit::NO_PERMISSION),
+            _ => None,
+        }
+    }
+}
+
 /// For `map_err`: what of the system was tried.
 pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> HostError {
     move |source| HostError::System { what, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lasts_has_a_status_of_its_own() {
+        let file = |kind: io::ErrorKind| HostError::File { path: "/run/entrain".into(), source: kind.into() };
+        assert_eq!(HostError::Missing(vec!["BTF"]).exit_status(), Some(69));
+        assert_eq!(file(io::ErrorKind::PermissionDenied).exit_status(), Some(77));
+        assert_eq!(file(io::ErrorKind::StorageFull).exit_status(), None);
+        assert_eq!(HostError::Running("/run/entrain/host.lock".into()).exit_status(), None, "the other may end");
+    }
 }

@@ -12,8 +12,8 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Iter, Link, MapHandle};
 
 use crate::discover::{FoundVm, group};
+use crate::identity::Identity;
 use crate::interface::{Found, HOST_VCPUS, Vcpu, from_bytes};
-use crate::name::name;
 use crate::skeleton::discover;
 
 /// The loaded discovery program; it runs only when it is asked.
@@ -80,7 +80,7 @@ impl Finder {
             .filter(|(_, found)| !found.vcpus.is_empty())
             .map(|(kvm, found)| Machine {
                 kvm,
-                name: name(&Root::live(), found.tgid),
+                name: Identity::of(&Root::live(), found.tgid).name,
                 pid: found.tgid,
                 vcpus: found
                     .vcpus

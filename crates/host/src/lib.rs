@@ -6,12 +6,14 @@
 //! one ([`schedule`]). `status` is what others can ask it.
 
 mod cgroup;
+mod cgroup_namespace;
 mod channel;
 pub mod classes;
 pub mod cli;
 pub mod complexity;
 mod counters;
 mod cpus;
+mod culprits;
 pub mod daemon;
 mod discover;
 mod entitlement;
@@ -20,12 +22,12 @@ mod eyes;
 mod figures;
 pub mod finder;
 mod fleet;
+mod identity;
 mod interface;
 mod left_behind;
 mod memory;
 mod metrics;
 mod mode;
-mod name;
 mod pair;
 mod pcpus;
 mod pidfd;
@@ -49,4 +51,4 @@ mod vm;
 mod waits;
 
 pub use channel::Channel;
-pub use name::name as vm_name;
+pub use identity::{Identity, Manager};

@@ -43,7 +43,7 @@ pub(crate) fn consider(programs: &Programs, eyes: &mut Eyes, vm: &mut Vm, memory
                 warn!(
                     "{}: two registrations live at once, so neither is paired for {} s: two agents run in the guest, or a \
                      process there forges pages",
-                    vm.name,
+                    vm.name(),
                     refused.seconds()
                 );
                 vm.rival = None;
@@ -207,7 +207,7 @@ fn settle(vm: &mut Vm, before: usize, left: Left) {
             warn!(
                 "{}: its RAM is private to the VMM: its preempt count is read, but nothing can be published to it. \
                  Give it shared RAM (QEMU: memory-backend-memfd with share=on)",
-                vm.name
+                vm.name()
             );
         }
     } else if paired == 0 {
@@ -220,7 +220,7 @@ fn settle(vm: &mut Vm, before: usize, left: Left) {
         if paired > before {
             vm.beat.1 = std::time::Instant::now();
             let of = vm.registration.as_ref().map_or(0, |r| r.pages.len());
-            info!("{}: paired with {paired} of {of} vCPUs", vm.name);
+            info!("{}: paired with {paired} of {of} vCPUs", vm.name());
         }
     }
 }
@@ -253,13 +253,13 @@ fn refused(vm: &mut Vm, gpa: u64, error: &PairError) {
         | PairError::TakenBack
         | PairError::Absent { .. }
         | PairError::HeldUp
-        | PairError::Ended => debug!("{}: page at {gpa:#x}: {error}", vm.name),
+        | PairError::Ended => debug!("{}: page at {gpa:#x}: {error}", vm.name()),
         _ => {
             if vm.paired() == 0 {
                 vm.channel = Channel::Refused;
             }
             if vm.first_time(&error.to_string()) {
-                warn!("{}: not paired: {error}", vm.name);
+                warn!("{}: not paired: {error}", vm.name());
             }
         }
     }
@@ -269,13 +269,14 @@ fn refused(vm: &mut Vm, gpa: u64, error: &PairError) {
 mod tests {
     use super::*;
     use crate::discover::FoundVm;
+    use crate::identity::Identity;
     use crate::untrusted::tests::header;
     use crate::vm::Vcpu;
 
     /// Issue 23, finding 3: what a guest claims is bounded by what KVM knows of it.
     #[test]
     fn a_claim_of_many_pages_is_read_in_parts_that_go_round() {
-        let mut vm = Vm::new(0, "vm".into(), FoundVm::default());
+        let mut vm = Vm::new(0, Identity::unknown(7), "pid 7".into(), FoundVm::default());
         for id in 0..2 {
             vm.vcpus.insert(id, Vcpu { index: id, tid: 1, kvm_vcpu: 0, paired: None, ran: None });
         }

@@ -19,13 +19,15 @@ pub(crate) fn take(fleet: &Fleet, mode: &str, uptime: Duration, work: Work, figu
         ..pcpu(cpu as u32, &fleet.programs.pcpus.get(cpu))
     });
     let vms = fleet.vms.values().map(|vm| VmStatus {
-        name: vm.name.clone(),
+        identity: vm.identity.clone(),
+        key: vm.key.clone(),
         pid: vm.found.tgid,
         channel: vm.channel,
         entitlement: vm.entitlement,
         class: vm.class.clone(),
         scans: vm.scan.passes,
         scanned_pages: vm.scan.pages,
+        waited_for: Vec::new(),
         schedule: figures
             .schedule
             .map(|_| Account::sum(vm.vcpus.values().filter_map(|known| figures.accounts.get(&known.tid))).into()),
@@ -48,6 +50,7 @@ pub(crate) fn take(fleet: &Fleet, mode: &str, uptime: Duration, work: Work, figu
         mode: mode.to_owned(),
         fallback: figures.fallback,
         fallbacks: figures.fallbacks,
+        metrics: None,
         pid: std::process::id(),
         now_ns,
         uptime_ns: uptime.as_nanos() as u64,

@@ -10,12 +10,13 @@ use entrain_channel::validate::{Load, Preempt, ValidatedHeader};
 use entrain_system::{Root, maps};
 
 use crate::classes::{Classes, Identity};
+use crate::identity::{Identity as VmIdentity, NAME};
 use crate::memory::ProcessMemory;
 use crate::pair::{Verified, check};
 use crate::scan::{self, Scan};
 use crate::slots::{MemorySlot, Slots};
 use crate::status::{Answer, Request, Status};
-use crate::{cgroup, metrics, name, register, top};
+use crate::{cgroup, metrics, register, top};
 
 /// A memory slot as KVM tells it: first guest-physical address, bytes, the VMM's address, KVM's flags.
 pub type RawSlot = (u64, u64, u64, u32);
@@ -138,14 +139,13 @@ pub fn status(request: &str, before: &str, now: &str) {
 
 /// A VMM's `comm`, `cmdline`, `cgroup` and `maps`: its user chooses names of files, of itself and of its VM.
 pub fn process(comm: &str, line: &[u8], cgroup_file: &str, maps: &str) {
-    if let Some(name) = name::chosen_name(comm, line) {
-        assert!(
-            !name.is_empty() && name.chars().count() <= 40 && name.chars().all(entrain_system::is_plain),
-            "{name:?}"
-        );
-    }
-    if let Some(path) = cgroup::path_in(cgroup_file) {
-        assert!(!path.contains('\n'));
+    let path = cgroup::path_in(cgroup_file);
+    assert!(!path.is_some_and(|path| path.contains('\n') || path.contains("/../")));
+    if let Some(told) = VmIdentity::chosen(comm, line, path.unwrap_or_default()) {
+        for text in [&told.name, &told.managed_as] {
+            assert!(text.chars().count() <= NAME && text.chars().all(entrain_system::is_plain), "{text:?}");
+        }
+        assert!(!told.name.is_empty() && told.uuid.is_none_or(|uuid| uuid.len() == 36));
     }
     for mapping in maps::parse(maps) {
         assert!(mapping.start <= mapping.end);

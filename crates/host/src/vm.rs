@@ -8,6 +8,7 @@ use crate::channel::Channel;
 use crate::classes::Publish;
 use crate::discover::FoundVm;
 use crate::fleet::Ran;
+use crate::identity::Identity;
 use crate::pair::Paired;
 use crate::rivals::{Refused, Rival};
 use crate::scan::Scan;
@@ -44,7 +45,10 @@ pub(crate) struct Vcpu {
 pub(crate) struct Vm {
     /// Its entry in BPF's tables.
     pub(crate) number: u32,
-    pub(crate) name: String,
+    /// Who it is; its name is [`Vm::name`].
+    pub(crate) identity: Identity,
+    /// What it is called where no other VM of this host may be called the same.
+    pub(crate) key: String,
     pub(crate) found: FoundVm,
     /// By KVM's vcpu_id.
     pub(crate) vcpus: BTreeMap<u32, Vcpu>,
@@ -76,10 +80,11 @@ pub(crate) struct Vm {
 }
 
 impl Vm {
-    pub(crate) fn new(number: u32, name: String, found: FoundVm) -> Self {
+    pub(crate) fn new(number: u32, identity: Identity, key: String, found: FoundVm) -> Self {
         Self {
             number,
-            name,
+            identity,
+            key,
             found,
             vcpus: BTreeMap::new(),
             scan: Scan::new(),
@@ -98,6 +103,11 @@ impl Vm {
             refused: None,
             said: HashSet::new(),
         }
+    }
+
+    /// For people.
+    pub(crate) fn name(&self) -> &str {
+        &self.identity.name
     }
 
     /// True the first time that this is to be said of this VM.
@@ -134,14 +144,14 @@ mod tests {
 
     #[test]
     fn rings_beyond_what_is_kept_are_dropped() {
-        let mut vm = Vm::new(0, "vm".into(), FoundVm::default());
+        let mut vm = Vm::new(0, Identity::unknown(7), "pid 7".into(), FoundVm::default());
         (0..1000).for_each(|page| vm.offer(page % 500));
         assert_eq!(vm.offers, (0..OFFERS as u64).collect::<Vec<_>>());
     }
 
     #[test]
     fn a_fact_is_said_once() {
-        let mut vm = Vm::new(0, "vm".into(), FoundVm::default());
+        let mut vm = Vm::new(0, Identity::unknown(7), "pid 7".into(), FoundVm::default());
         assert!(vm.first_time("its RAM is private"));
         assert!(!vm.first_time("its RAM is private"));
         let new = (0..100).filter(|i| vm.first_time(&i.to_string())).count();

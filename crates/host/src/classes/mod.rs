@@ -11,7 +11,7 @@
 //! name = "db*"
 //! ```
 //!
-//! `critical`, `standard` and `batch` are there without being written; a table of their name changes them. The first
+//! `[host]` says what the options `--mode` and `--metrics` say. `critical`, `standard` and `batch` are there without being written; a table of their name changes them. The first
 //! `[[vm]]` whose patterns all match gives a VM its class, and `default` the others theirs. What a class does stands in
 //! `apply`.
 
@@ -19,6 +19,7 @@ pub(crate) mod apply;
 mod settings;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
@@ -28,6 +29,8 @@ use glob::{MatchOptions, Pattern};
 use serde::Deserialize;
 use toml::Spanned;
 
+use crate::cli::Mode;
+use crate::metrics;
 use settings::ClassTable;
 pub use settings::{Class, Publish, Schedule};
 
@@ -38,11 +41,21 @@ const BUILT_IN: [(&str, u64); 3] = [("critical", 400), ("standard", 100), ("batc
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
+    #[serde(default)]
+    host: HostTable,
     default: Option<Spanned<String>>,
     #[serde(default)]
     class: BTreeMap<Spanned<String>, ClassTable>,
     #[serde(default)]
     vm: Vec<VmTable>,
+}
+
+/// What options say as well; an option that is given counts more.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HostTable {
+    mode: Option<Mode>,
+    metrics: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -70,6 +83,10 @@ pub struct Classes {
     classes: BTreeMap<String, Class>,
     rules: Vec<Rule>,
     default: Option<String>,
+    /// What the daemon does, if the file says it; for its start.
+    pub(crate) mode: Option<Mode>,
+    /// Where metrics are served, if the file says it; for its start.
+    pub(crate) metrics: Option<SocketAddr>,
 }
 
 impl Classes {
@@ -104,7 +121,11 @@ impl Classes {
         let rules = file.vm.iter().map(|table| rule(&source, table, known(&table.class)?)).collect::<Result<_, _>>()?;
         let default = file.default.as_ref().map(known).transpose()?;
         check_minima(&source, &file, &classes, most)?;
-        Ok(Self { path: path.to_owned(), classes, rules, default })
+        let metrics = file.host.metrics.as_ref().map(|text| {
+            metrics::parse_address(text.as_ref()).map_err(|message| source.error(Some(text.span()), message))
+        });
+        let (mode, metrics) = (file.host.mode, metrics.transpose()?);
+        Ok(Self { path: path.to_owned(), classes, rules, default, mode, metrics })
     }
 
     /// The class of a VM; `None` where no rule matches and there is no default.
@@ -114,10 +135,21 @@ impl Classes {
         Some((name, &self.classes[name]))
     }
 
+    /// Whether the file asks for mode `schedule`.
+    pub fn schedules(&self) -> bool {
+        self.mode == Some(Mode::Schedule)
+    }
+
     /// What was read, a line for each class.
     pub fn summary(&self) -> String {
         let mut text = format!("{}: {} rules for VMs, ", self.path.display(), self.rules.len());
         text += &self.default.as_ref().map_or("no default\n".to_owned(), |name| format!("default '{name}'\n"));
+        if let Some(mode) = self.mode {
+            text += &format!("mode {}\n", mode.word());
+        }
+        if let Some(address) = self.metrics {
+            text += &format!("metrics at http://{address}/metrics\n");
+        }
         for (name, class) in &self.classes {
             let rules = self.rules.iter().filter(|rule| rule.class == *name).count();
             text += &format!("class {name}: {}, {rules} rules\n", class.describe());
@@ -346,6 +378,21 @@ mod tests {
                 prop_assert_eq!(error.to_string().lines().count(), 1);
             }
         }
+    }
+
+    #[test]
+    fn mode_and_metrics_stand_beside_the_classes() {
+        let file = parse("[host]\nmode = 'schedule'\nmetrics = '9780'\n").expect("fine");
+        assert_eq!((file.mode, file.metrics), (Some(Mode::Schedule), "127.0.0.1:9780".parse().ok()));
+        assert!(
+            file.summary().contains("mode schedule\nmetrics at http://127.0.0.1:9780/metrics\n"),
+            "{}",
+            file.summary()
+        );
+        assert_eq!(parse("").expect("fine").mode, None);
+        assert!(wrong("[host]\nmetrics = 'here'\n").starts_with("host.toml:2: host.metrics: give ADDR:PORT"));
+        let mode = wrong("[host]\nmode = 'rule'\n");
+        assert!(mode.starts_with("host.toml:2: host.mode: unknown variant"), "{mode}");
     }
 
     #[test]

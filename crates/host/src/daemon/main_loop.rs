@@ -1,5 +1,6 @@
 //! The main loop: what is due, and what events ask for.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
@@ -47,6 +48,7 @@ pub(super) struct MainLoop {
     work: Work,
     started: Instant,
     selftest: bool,
+    metrics: Option<SocketAddr>,
 }
 
 /// What it is made of.
@@ -61,11 +63,13 @@ pub(super) struct Parts {
     pub(super) weights: Weights,
     /// Take part in the self-test of the channel.
     pub(super) selftest: bool,
+    /// Where metrics are served.
+    pub(super) metrics: Option<SocketAddr>,
 }
 
 impl MainLoop {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { mut fleet, heart, finder, mode, events, pcpus, classes, weights, selftest } = parts;
+        let Parts { mut fleet, heart, finder, mode, events, pcpus, classes, weights, selftest, metrics } = parts;
         let started = Instant::now();
         fleet.set_scheduler(mode.schedules());
         Self {
@@ -83,6 +87,7 @@ impl MainLoop {
             work: Work::default(),
             started,
             selftest,
+            metrics,
         }
     }
 
@@ -179,6 +184,7 @@ impl MainLoop {
         self.heart.set_entries(self.fleet.entries());
         self.give_classes()?;
         self.pcpus.tell(&self.fleet.programs);
+        self.waits.learn(&self.fleet);
         self.work.discoveries += 1;
         let took = start.elapsed();
         self.rested = Instant::now() + took * (DISCOVERY_PART - 1);
@@ -192,7 +198,7 @@ impl MainLoop {
         let running = self.fleet.vms.values();
         let vms: Vec<Running> = running
             .map(|vm| Running {
-                name: vm.name.clone(),
+                name: vm.name().to_owned(),
                 pid: vm.found.tgid,
                 vcpus: vm.vcpus.len() as u32,
                 weight: vm.group.weight,
@@ -230,19 +236,25 @@ impl MainLoop {
     }
 
     fn answer(&mut self, question: Question) {
-        if question.waits {
-            self.waits.ask(&mut self.fleet.programs);
+        if question.waits || question.metrics {
+            self.waits.ask(&mut self.fleet.programs, question.metrics);
         }
         // The client may have given up.
-        let _ = question.reply.send(Answer::Status(Box::new(self.status())));
+        let _ = question.reply.send(Answer::Status(Box::new(self.status(question.waits))));
     }
 
-    fn status(&self) -> Status {
+    fn status(&self, waits: bool) -> Status {
         let figures = self.mode.figures(&self.fleet);
         let beats = self.heart.beats();
         let work = Work { ticks: beats.count, tick_ns: beats.ns, worst_tick_gap_ns: beats.worst_gap_ns, ..self.work };
         let mut status = snapshot::take(&self.fleet, self.mode.name(), self.started.elapsed(), work, figures);
-        status.waits = self.waits.status(&self.fleet);
+        status.metrics = self.metrics;
+        if waits {
+            status.waits = Waits::status(&self.fleet);
+        }
+        for vm in &mut status.vms {
+            vm.waited_for = self.waits.culprits(&vm.key);
+        }
         status
     }
 }

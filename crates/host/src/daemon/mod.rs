@@ -24,14 +24,14 @@ use crate::mode::Mode;
 use crate::pcpus::Pcpus;
 use crate::programs::Programs;
 use crate::status::{Asker, serve};
-use crate::{cpus, metrics, privilege, uclamp};
+use crate::{cgroup_namespace, cpus, metrics, privilege, uclamp};
 use events::{Events, Signals};
 use heartbeat::Heart;
 use instance::{lock, tell_service_manager};
 use main_loop::{MainLoop, Parts};
 
 /// How the daemon is to run.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Options {
     /// Look through guests' memory where no doorbell tells of an agent.
     pub search: bool,
@@ -41,8 +41,8 @@ pub struct Options {
     pub selftest: bool,
     /// Where to serve metrics.
     pub metrics: Option<SocketAddr>,
-    /// The file of classes.
-    pub config: Option<PathBuf>,
+    /// The classes of VMs, by their file.
+    pub classes: Option<Classes>,
     /// Capacity of each pCPU (0..=1024) instead of the kernel's, for emulated ones; empty = the kernel's.
     pub capacities: Vec<u32>,
 }
@@ -59,7 +59,7 @@ fn put_back(run_dir: &Path) -> usize {
 
 /// Runs until a signal ends it. `mode` is made once the programs are loaded.
 pub(crate) fn run(
-    options: &Options,
+    options: Options,
     extra_features: u64,
     mode: impl FnOnce(&Programs) -> Result<Box<dyn Mode>, HostError>,
 ) -> Result<(), HostError> {
@@ -68,7 +68,8 @@ pub(crate) fn run(
     if !missing.is_empty() {
         return Err(HostError::Missing(missing));
     }
-    let classes = options.config.as_deref().map(Classes::load).transpose()?;
+    // Before any thread is started: they inherit it.
+    cgroup_namespace::enter(&Root::live());
     let _lock = lock(&options.run_dir)?;
     put_back(&options.run_dir);
     entrain_bpf::quiet();
@@ -80,9 +81,10 @@ pub(crate) fn run(
     let events = Events::new(signals, programs.events()?)?;
     let mode = mode(&programs)?;
     let asker = || events.questions().map(Asker::new);
-    if let Some(address) = options.metrics {
-        metrics::serve(address, asker()?).map_err(system("cannot serve metrics there"))?;
-    }
+    let metrics = match options.metrics {
+        Some(address) => Some(metrics::serve(address, asker()?).map_err(system("cannot serve metrics there"))?),
+        None => None,
+    };
     let socket = options.run_dir.join("host.sock");
     serve(&socket, asker()?).map_err(|source| HostError::File { path: socket.clone(), source })?;
 
@@ -97,7 +99,8 @@ pub(crate) fn run(
     let heart = Heart::start(move |entries| ticker.tick(entries), events.waker()?)?;
     let weights = Weights::recorded_in(&options.run_dir);
     let selftest = options.selftest;
-    let parts = Parts { fleet, heart, finder, mode, events, pcpus, classes, weights, selftest };
+    let classes = options.classes;
+    let parts = Parts { fleet, heart, finder, mode, events, pcpus, classes, weights, selftest, metrics };
     let mut main_loop = MainLoop::new(parts);
     info!("observing {cpus} pCPUs; status in {}", socket.display());
     tell_service_manager(NotifyState::Ready);

@@ -10,8 +10,8 @@ use super::let_go::take_pairings;
 use crate::cgroup::Group;
 use crate::channel::Channel;
 use crate::discover::FoundVm;
+use crate::identity::Identity;
 use crate::interface::{self, HOST_VCPUS, HOST_VMS};
-use crate::name::name;
 use crate::pair::{self, Paired};
 use crate::programs::Programs;
 use crate::slots::{MemorySlot, Slots};
@@ -50,7 +50,7 @@ impl Fleet {
 
     fn remove_vm(&mut self, kvm: u64) -> Result<(), Error> {
         let Some(mut vm) = self.vms.remove(&kvm) else { return Ok(()) };
-        info!("{} (pid {}) has ended", vm.name, vm.found.tgid);
+        info!("{} (pid {}) has ended", vm.name(), vm.found.tgid);
         for vcpu in std::mem::take(&mut vm.vcpus).into_values() {
             self.programs.untrack(vcpu.index)?;
             self.vcpu_numbers.give_back(vcpu.index);
@@ -79,9 +79,11 @@ impl Fleet {
             return false;
         };
         let (root, pid) = (self.root.clone(), now.tgid);
-        let named = self.eyes.ask(now.user, move || name(&root, pid)).unwrap_or_else(|| format!("pid {pid}"));
-        let vm = Vm::new(number, named, FoundVm { tgid: now.tgid, user: now.user, ..FoundVm::default() });
-        info!("found {} (pid {}): {} vCPUs", vm.name, now.tgid, now.vcpus.len());
+        let told = self.eyes.ask(now.user, move || Identity::of(&root, pid));
+        let identity = told.unwrap_or_else(|| Identity::unknown(pid));
+        let key = key(&identity, pid, |key| self.vms.values().any(|vm| vm.key == key));
+        let vm = Vm::new(number, identity, key, FoundVm { tgid: now.tgid, user: now.user, ..FoundVm::default() });
+        info!("found {} (pid {}, {}): {} vCPUs", vm.name(), now.tgid, vm.key, now.vcpus.len());
         self.vms.insert(kvm, vm);
         true
     }
@@ -96,7 +98,7 @@ impl Fleet {
         let mut others = !changed.is_empty();
         for id in changed {
             let vcpu = vm.vcpus.remove(&id).expect("listed above");
-            debug!("{}: vCPU {id} has left its thread {}", vm.name, vcpu.tid);
+            debug!("{}: vCPU {id} has left its thread {}", vm.name(), vcpu.tid);
             self.programs.untrack(vcpu.index)?;
             self.vcpu_numbers.give_back(vcpu.index);
         }
@@ -147,6 +149,17 @@ impl Fleet {
     }
 }
 
+/// What a VM is called in metrics: its UUID, which it keeps when it is started anew or migrates. A VMM's user chooses that,
+/// so whoever comes second with one (a copy on the same host, a guest of another namespace that KubeVirt gave the same, a
+/// tenant who means harm) is told apart by its process, and so is a VM without one.
+fn key(identity: &Identity, pid: i32, taken: impl Fn(&str) -> bool) -> String {
+    match &identity.uuid {
+        Some(uuid) if !taken(uuid) => uuid.clone(),
+        Some(uuid) => format!("{uuid}@{pid}"),
+        None => format!("{}@{pid}", identity.name),
+    }
+}
+
 /// vCPUs that are not what they were: gone, or in another thread.
 fn changed_vcpus(vm: &Vm, now: &FoundVm) -> Vec<u32> {
     let same = |id: &u32, vcpu: &Vcpu| {
@@ -179,7 +192,7 @@ fn take_leaving(vm: &mut Vm, now: &FoundVm) -> Vec<(u32, Paired)> {
     if let Some(why) = why_memory_ends(vm, &now.slots) {
         let held = take_pairings(vm);
         if !held.is_empty() {
-            info!("{}: {why}; let go of its pages", vm.name);
+            info!("{}: {why}; let go of its pages", vm.name());
         }
         return held;
     }
@@ -206,4 +219,21 @@ fn follow_memory(programs: &Programs, vm: &mut Vm, now: &Slots) {
         entry.nr_slots += 1;
     }
     programs.vms.set(vm.number as usize, entry);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_is_the_name_of_whoever_had_it_first() {
+        let uuid = "a1b2c3d4-0000-4000-8000-0123456789ab";
+        let with = Identity { name: "db".into(), uuid: Some(uuid.into()), ..Identity::default() };
+        assert_eq!(key(&with, 7, |_| false), uuid);
+        assert_eq!(key(&with, 8, |key| key == uuid), format!("{uuid}@8"));
+        assert_eq!(key(&Identity::unknown(9), 9, |_| false), "pid 9@9");
+        // A name may look like a UUID, and is not one.
+        let named = Identity { name: uuid.into(), ..Identity::default() };
+        assert_eq!(key(&named, 7, |_| false), format!("{uuid}@7"));
+    }
 }

@@ -26,11 +26,11 @@ impl Fleet {
             let before = leaving.len();
             let lost = gone && drop_gone(&self.programs, vm, &mut leaving);
             if is_silent(&self.programs, vm) {
-                info!("{}: its agent has been silent for {} s; let go of its pages", vm.name, SILENCE.as_secs());
+                info!("{}: its agent has been silent for {} s; let go of its pages", vm.name(), SILENCE.as_secs());
                 leaving.extend(take_pairings(vm));
             }
             if std::mem::take(&mut vm.replaced) || vm.publish == Publish::None && vm.paired() > 0 {
-                info!("{}: let go of its pages", vm.name);
+                info!("{}: let go of its pages", vm.name());
                 leaving.extend(take_pairings(vm));
             }
             if lost || leaving.len() > before {
@@ -94,7 +94,7 @@ fn drop_gone(programs: &Programs, vm: &mut Vm, leaving: &mut Vec<(u32, Paired)>)
         }
     }
     if !asked.is_empty() {
-        info!("{}: its agent wants {} pages back; let go of them", vm.name, asked.len());
+        info!("{}: its agent wants {} pages back; let go of them", vm.name(), asked.len());
         leaving.extend(asked);
     }
     if let Some(why) = lost.first() {
@@ -105,7 +105,7 @@ fn drop_gone(programs: &Programs, vm: &mut Vm, leaving: &mut Vec<(u32, Paired)>)
         };
         info!(
             "{}: lost {} pages ({why}): reset, reboot, or an agent that died; wrote nothing more",
-            vm.name,
+            vm.name(),
             lost.len()
         );
     }

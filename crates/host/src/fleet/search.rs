@@ -56,7 +56,7 @@ impl Fleet {
         if vm.channel == Channel::Migrating {
             return true;
         }
-        debug!("{}: doorbell for the page at {gpa:#x}", vm.name);
+        debug!("{}: doorbell for the page at {gpa:#x}", vm.name());
         vm.offer(gpa);
         true
     }
@@ -97,7 +97,7 @@ fn turn(programs: &Programs, eyes: &mut Eyes, root: &Root, vm: &mut Vm, search: 
         Ok(memory) => Arc::new(memory),
         // The VMM is about to end; the next discovery tells.
         Err(error) => {
-            debug!("{}: cannot look into its process: {error}", vm.name);
+            debug!("{}: cannot look into its process: {error}", vm.name());
             vm.offers.clear();
             vm.look = false;
             vm.scan.postpone();
@@ -125,6 +125,6 @@ fn turn(programs: &Programs, eyes: &mut Eyes, root: &Root, vm: &mut Vm, search: 
     vm.scan = scan;
     match hits {
         Ok(hits) => hits.into_iter().for_each(|gpa| vm.offer(gpa)),
-        Err(error) => debug!("{}: cannot look through its memory: {error}", vm.name),
+        Err(error) => debug!("{}: cannot look through its memory: {error}", vm.name()),
     }
 }

@@ -74,7 +74,7 @@ impl Fleet {
     fn evidence(&self, index: u32, tid: i32, before: Ran, now: Ran) -> String {
         let entry = self.programs.vcpus.get(index as usize);
         let vm = |vm: &&Vm| vm.number == entry.vm;
-        let name = self.vms.values().find(vm).map_or("?", |vm| vm.name.as_str());
+        let name = self.vms.values().find(vm).map_or("?", Vm::name);
         let known = match pidfd::of_thread(tid) {
             Err(error) => format!("has no descriptor ({error})"),
             Ok(fd) => match self.programs.index_of(fd.as_raw_fd()) {

@@ -40,7 +40,9 @@ pub(crate) fn parse_address(text: &str) -> Result<SocketAddr, String> {
     if let Ok(port) = text.trim_start_matches(':').parse::<u16>() {
         return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
     }
-    text.parse().map_err(|_| "give ADDR:PORT (127.0.0.1:9780, [::1]:9780) or PORT, for 127.0.0.1".to_owned())
+    text.parse().map_err(|_| {
+        "give ADDR:PORT (127.0.0.1:9780, [::1]:9780) or PORT, for 127.0.0.1; port 0 is any that is free".to_owned()
+    })
 }
 
 /// What a scrape of this status gets, in the classic format.
@@ -108,11 +110,14 @@ async fn accept(listener: std::net::TcpListener, asker: Arc<Asker>) -> io::Resul
 fn respond(request: &Request<Incoming>, asker: &Asker) -> Response<Full<Bytes>> {
     match (request.method(), request.uri().path()) {
         (&Method::GET | &Method::HEAD, "/metrics") => {}
-        (&Method::GET | &Method::HEAD, _) => return plain(StatusCode::NOT_FOUND, "metrics are at /metrics\n"),
+        (&Method::GET | &Method::HEAD, "/healthz") => return health(asker),
+        (&Method::GET | &Method::HEAD, _) => {
+            return plain(StatusCode::NOT_FOUND, "metrics are at /metrics, the daemon's health at /healthz\n");
+        }
         _ => return plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n"),
     }
     // At most two seconds, in which other clients wait: the main loop answers within a tick.
-    let Some(status) = asker.status() else {
+    let Some(status) = asker.scrape() else {
         return plain(StatusCode::SERVICE_UNAVAILABLE, "the daemon is ending or busy\n");
     };
     let open = request
@@ -128,6 +133,17 @@ fn respond(request: &Request<Incoming>, asker: &Asker) -> Response<Full<Bytes>> 
     let mut response = Response::new(Full::from(body));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
+}
+
+/// Whether the main loop answers. Falling back to observing is no illness: a restart would not cure it.
+fn health(asker: &Asker) -> Response<Full<Bytes>> {
+    match asker.status() {
+        None => plain(StatusCode::SERVICE_UNAVAILABLE, "the daemon is ending or busy\n"),
+        Some(status) => match status.fallback {
+            None => plain(StatusCode::OK, "ok\n"),
+            Some(fallback) => plain(StatusCode::OK, &format!("ok, but only observing: {}\n", fallback.why)),
+        },
+    }
 }
 
 fn plain(status: StatusCode, text: &str) -> Response<Full<Bytes>> {
@@ -170,9 +186,11 @@ mod tests {
         let asker = Asker::new(move |question| requests.send(question).is_ok());
         let address = serve("127.0.0.1:0".parse().expect("fits"), asker).expect("free port");
         let main_loop = std::thread::spawn(move || {
-            for _ in 0..2 {
+            for metrics in [true, true, false] {
                 let status = crate::status::tests::empty();
-                receiver.recv().expect("asked").reply.send(Answer::Status(Box::new(status))).expect("waits");
+                let question = receiver.recv().expect("asked");
+                assert_eq!(question.metrics, metrics, "a look at the health counts nothing");
+                question.reply.send(Answer::Status(Box::new(status))).expect("waits");
             }
         });
         let classic = ask(address, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -183,7 +201,10 @@ mod tests {
             "GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: application/openmetrics-text;version=1.0.0,*/*\r\n\r\n",
         );
         assert!(open.ends_with("# EOF\n"), "{open}");
-        main_loop.join().expect("answered both");
+        let healthy = ask(address, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert!(healthy.starts_with("HTTP/1.1 200") && healthy.ends_with("\r\n\r\nok\n"), "{healthy}");
+        main_loop.join().expect("answered all");
+        assert!(ask(address, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").starts_with("HTTP/1.1 503"), "nobody answers");
         assert!(ask(address, "GET / HTTP/1.1\r\nHost: x\r\n\r\n").starts_with("HTTP/1.1 404"));
         assert!(ask(address, "POST /metrics HTTP/1.1\r\nHost: x\r\n\r\n").starts_with("HTTP/1.1 405"));
         assert!(ask(address, "nonsense\r\n\r\n").starts_with("HTTP/1.1 400"));

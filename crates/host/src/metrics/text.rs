@@ -1,7 +1,9 @@
 //! The status as metrics. Names and units follow Prometheus' conventions: base units, `_total` for what only grows.
 //!
-//! Cardinality: a VM has 4 series and each of its vCPUs 10; in mode `schedule` 20 and 15. Names of VMs are the VMMs' choice, at most 40 characters
-//! (`vm::name`); the process number makes two VMs of one name two series. vCPUs beyond [`VCPUS`] are counted, not listed.
+//! Cardinality: a VM has 10 series, each of its vCPUs 10, in mode `schedule` 26 and 15; and for whom it waited at most 44
+//! (`crate::culprits`). The label `vm` is the VM's key
+//! (its UUID, if it has one of its own): two VMs never share it. What else is known of a VM stands once, in `vm_info`; its
+//! texts are the VMM's choice and bounded (`crate::identity`). vCPUs beyond [`VCPUS`] are counted, not listed.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -13,7 +15,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Metric, Registry, Unit};
 
 use super::scheduler;
+use crate::channel::Channel;
 use crate::counters::Of;
+use crate::identity::{Identity, Manager};
 use crate::status::{Status, VcpuStatus};
 
 /// vCPUs that are listed: 20,000 to 30,000 series are what Prometheus takes from one target without remark.
@@ -22,22 +26,37 @@ pub(super) const VCPUS: usize = 2000;
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Vm {
     vm: String,
-    pid: i32,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct VmInfo {
     vm: String,
-    pid: i32,
-    pairing: &'static str,
+    name: String,
+    uuid: String,
+    manager: &'static str,
+    managed_as: String,
     class: String,
+    pid: i32,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Pairing {
+    vm: String,
+    state: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Vcpu {
     vm: String,
-    pid: i32,
     vcpu: u32,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Waited {
+    vm: String,
+    culprit: String,
+    culprit_vm: String,
+    reason: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -121,26 +140,41 @@ fn host(registry: &mut Registry, status: &Status) {
 
 fn vms(registry: &mut Registry, status: &Status) {
     let each = |value: fn(&crate::status::VmStatus) -> f64| {
-        status.vms.iter().map(move |vm| (Vm { vm: vm.name.clone(), pid: vm.pid }, value(vm)))
+        status.vms.iter().map(move |vm| (Vm { vm: vm.key.clone() }, value(vm)))
     };
     let info = status.vms.iter().map(|vm| {
         let class = vm.class.clone().unwrap_or_default();
-        (VmInfo { vm: vm.name.clone(), pid: vm.pid, pairing: vm.channel.word(), class }, 1.0)
+        let Identity { name, uuid, manager, managed_as } = vm.identity.clone();
+        let (uuid, manager) = (uuid.unwrap_or_default(), manager.map_or("", Manager::word));
+        (VmInfo { vm: vm.key.clone(), name, uuid, manager, managed_as, class, pid: vm.pid }, 1.0)
     });
-    gauges(registry, "vm_info", "Pairing and class of the VM; always 1", None, info);
+    gauges(registry, "vm_info", "Who the VM is, and its class; always 1", None, info);
+    let states = status.vms.iter().flat_map(|vm| {
+        Channel::ALL.map(|state| {
+            (Pairing { vm: vm.key.clone(), state: state.word() }, f64::from(u8::from(state == vm.channel)))
+        })
+    });
+    gauges(registry, "vm_pairing", "1 for how the VM's guest and the host are connected, else 0", None, states);
     gauges(registry, "vm_vcpus", "vCPUs of the VM", None, each(|vm| vm.vcpus.len() as f64));
     let paired = each(|vm| vm.vcpus.iter().filter(|vcpu| vcpu.paired).count() as f64);
     gauges(registry, "vm_paired_vcpus", "vCPUs of the VM that are paired", None, paired);
     let entitled = each(|vm| f64::from(vm.entitlement) / 1024.0);
     gauges(registry, "vm_entitlement_pcpus", "CPU time that the VM can have now", None, entitled);
+    let waited = status.vms.iter().flat_map(|vm| {
+        vm.waited_for.iter().map(|one| {
+            let (culprit, culprit_vm) = (one.culprit.name.clone(), one.culprit.vm.clone());
+            (Waited { vm: vm.key.clone(), culprit, culprit_vm, reason: one.cause.word() }, seconds(one.ns))
+        })
+    });
+    let help = "Time that the VM's vCPUs waited while the culprit had the pCPU that they got";
+    counters(registry, "vm_waited_for", help, Some(Unit::Seconds), waited);
     if status.schedule.is_some() {
         vm_accounts(registry, status);
     }
 }
 
 fn vm_accounts(registry: &mut Registry, status: &Status) {
-    let all =
-        || status.vms.iter().filter_map(|vm| Some((Vm { vm: vm.name.clone(), pid: vm.pid }, vm.schedule.as_ref()?)));
+    let all = || status.vms.iter().filter_map(|vm| Some((Vm { vm: vm.key.clone() }, vm.schedule.as_ref()?)));
     scheduler::each(registry, Of::Vm, all);
     let lag = "The error of fairness: CPU time at weight 100 that the VM's runnable vCPUs are owed (negative: owe)";
     let behind = all().map(|(labels, figures)| (labels, figures.lag_ns as f64 / 1e9));
@@ -150,9 +184,7 @@ fn vm_accounts(registry: &mut Registry, status: &Status) {
 fn vcpus(registry: &mut Registry, status: &Status) {
     let all = || {
         let vms = status.vms.iter();
-        let all = vms.flat_map(|vm| {
-            vm.vcpus.iter().map(|vcpu| (Vcpu { vm: vm.name.clone(), pid: vm.pid, vcpu: vcpu.id }, vcpu))
-        });
+        let all = vms.flat_map(|vm| vm.vcpus.iter().map(|vcpu| (Vcpu { vm: vm.key.clone(), vcpu: vcpu.id }, vcpu)));
         all.take(VCPUS)
     };
     for (name, help, value) in VCPU_TIMES {
@@ -273,10 +305,10 @@ pub(super) fn classic(openmetrics: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::channel::Channel;
     use crate::counters::{COUNTERS, ScheduleStatus};
+    use crate::culprits::{Culprit, WaitedFor};
     use crate::figures::ProgramStatus;
-    use crate::status::{VmStatus, tests::empty};
+    use crate::status::{VmStatus, WaitCause, tests::empty};
 
     fn vcpu(id: u32) -> VcpuStatus {
         VcpuStatus {
@@ -306,13 +338,20 @@ mod tests {
 
     fn vm(name: &str, pid: i32, vcpus: u32) -> VmStatus {
         VmStatus {
-            name: name.into(),
+            identity: Identity {
+                name: name.into(),
+                uuid: None,
+                manager: Some(Manager::Kubevirt),
+                managed_as: "shop/db".into(),
+            },
+            key: format!("{name}@{pid}"),
             pid,
             channel: Channel::Paired,
             entitlement: 1536,
             class: Some("critical".into()),
             scans: 0,
             scanned_pages: 0,
+            waited_for: vec![],
             schedule: None,
             vcpus: (0..vcpus).map(vcpu).collect(),
         }
@@ -323,21 +362,26 @@ mod tests {
         let programs = vec![ProgramStatus { name: "tick".into(), runs: 4, run_ns: 2_000_000, missed: 0 }];
         let schedule = Some(ScheduleStatus { extensions: 3, yields_foreign: 2, ..Default::default() });
         let mut one = vm("we\"b\n", 7, 1);
+        let culprit = Culprit { name: "stress".into(), vm: String::new() };
+        one.waited_for = vec![WaitedFor { culprit, cause: WaitCause::GaveWay, ns: 1_250_000_000 }];
         one.schedule = Some(ScheduleStatus { yields_unfair: 4, lag_ns: -500_000_000, ..Default::default() });
         one.vcpus[0].schedule = Some(ScheduleStatus { corun_ns: 250_000_000, ..Default::default() });
         let status = Status { vms: vec![one], programs, schedule, ..empty() };
         let text = openmetrics(&status, true).expect("encodes");
         for line in [
-            r#"entrain_vcpu_ready_seconds_total{vm="we\"b\n",pid="7",vcpu="0"} 1.5"#,
-            r#"entrain_vcpu_holder_preemptions_total{vm="we\"b\n",pid="7",vcpu="0"} 6.0"#,
-            r#"entrain_vcpu_guest_utilization_ratio{vm="we\"b\n",pid="7",vcpu="0"} 0.5"#,
-            r#"entrain_vm_entitlement_pcpus{vm="we\"b\n",pid="7"} 1.5"#,
-            r#"entrain_vm_info{vm="we\"b\n",pid="7",pairing="paired",class="critical"} 1.0"#,
+            r#"entrain_vcpu_ready_seconds_total{vm="we\"b\n@7",vcpu="0"} 1.5"#,
+            r#"entrain_vcpu_holder_preemptions_total{vm="we\"b\n@7",vcpu="0"} 6.0"#,
+            r#"entrain_vcpu_guest_utilization_ratio{vm="we\"b\n@7",vcpu="0"} 0.5"#,
+            r#"entrain_vm_entitlement_pcpus{vm="we\"b\n@7"} 1.5"#,
+            r#"entrain_vm_info{vm="we\"b\n@7",name="we\"b\n",uuid="",manager="kubevirt",managed_as="shop/db",class="critical",pid="7"} 1.0"#,
+            r#"entrain_vm_pairing{vm="we\"b\n@7",state="paired"} 1.0"#,
+            r#"entrain_vm_waited_for_seconds_total{vm="we\"b\n@7",culprit="stress",culprit_vm="",reason="gave-way"} 1.25"#,
+            r#"entrain_vm_pairing{vm="we\"b\n@7",state="silent"} 0.0"#,
             r#"entrain_bpf_program_run_seconds_total{program="tick"} 0.002"#,
             r#"entrain_sched_yields_refused_total{reason="foreign"} 2.0"#,
-            r#"entrain_vm_sched_lag_seconds{vm="we\"b\n",pid="7"} -0.5"#,
-            r#"entrain_vm_sched_yields_refused_total{vm="we\"b\n",pid="7",reason="unfair"} 4.0"#,
-            r#"entrain_vcpu_sched_corun_seconds_total{vm="we\"b\n",pid="7",vcpu="0"} 0.25"#,
+            r#"entrain_vm_sched_lag_seconds{vm="we\"b\n@7"} -0.5"#,
+            r#"entrain_vm_sched_yields_refused_total{vm="we\"b\n@7",reason="unfair"} 4.0"#,
+            r#"entrain_vcpu_sched_corun_seconds_total{vm="we\"b\n@7",vcpu="0"} 0.25"#,
             "entrain_sched_extensions_total 3.0",
             "entrain_vms 1.0",
             "# UNIT entrain_vcpu_ready_seconds seconds",
@@ -360,8 +404,8 @@ mod tests {
             for of in counter.of {
                 let (prefix, labels) = match of {
                     Of::Host => ("", vec![]),
-                    Of::Vm => ("vm_", vec![r#"vm="a""#, r#"pid="7""#]),
-                    Of::Vcpu => ("vcpu_", vec![r#"vm="a""#, r#"pid="7""#, r#"vcpu="0""#]),
+                    Of::Vm => ("vm_", vec![r#"vm="a@7""#]),
+                    Of::Vcpu => ("vcpu_", vec![r#"vm="a@7""#, r#"vcpu="0""#]),
                 };
                 let reason = counter.reason.map(|reason| format!("reason=\"{reason}\""));
                 let labels: Vec<&str> = labels.into_iter().chain(reason.as_deref()).collect();

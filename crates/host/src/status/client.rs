@@ -12,7 +12,7 @@ pub fn ask(path: &Path) -> io::Result<Status> {
 }
 
 /// The same; `waits`: also who runs while vCPUs wait.
-pub(crate) fn ask_with(path: &Path, waits: bool) -> io::Result<Status> {
+pub fn ask_with(path: &Path, waits: bool) -> io::Result<Status> {
     let client = UnixStream::connect(path)?;
     client.set_read_timeout(Some(PATIENCE * 2))?;
     let mut line = serde_json::to_vec(&Request::Status { waits }).map_err(io::Error::other)?;

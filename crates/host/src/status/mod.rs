@@ -4,8 +4,7 @@ mod client;
 mod schema;
 mod server;
 
-pub use client::ask;
-pub(crate) use client::ask_with;
+pub use client::{ask, ask_with};
 #[cfg(test)]
 pub(crate) use schema::tests;
 pub use schema::{Answer, PcpuStatus, Request, SCHEMA, Status, VcpuStatus, VmStatus, WaitCause, WaitStatus, Work};

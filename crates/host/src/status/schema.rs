@@ -1,12 +1,15 @@
 //! Requests and answers as they stand in the JSON.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::channel::Channel;
 use crate::counters::ScheduleStatus;
+use crate::culprits::WaitedFor;
 use crate::figures::{FallbackStatus, LevelStatus, ProgramStatus};
+use crate::identity::Identity;
 
 /// Raised when a field changes its meaning or goes away; new fields do not raise it.
 pub const SCHEMA: u32 = 1;
@@ -53,6 +56,9 @@ pub struct Status {
     /// Times that its scheduler has ended by itself.
     #[serde(default)]
     pub fallbacks: u64,
+    /// Where its metrics are served: the port is known, also where any free one was asked for.
+    #[serde(default)]
+    pub metrics: Option<SocketAddr>,
     /// Of the daemon.
     pub pid: u32,
     /// When this was taken.
@@ -94,7 +100,7 @@ pub struct WaitStatus {
 }
 
 /// Why a vCPU waited for a pCPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WaitCause {
     /// It had halted and was woken.
@@ -105,6 +111,18 @@ pub enum WaitCause {
     Critical,
     /// It spun, and KVM gave its pCPU to another.
     GaveWay,
+}
+
+impl WaitCause {
+    /// As it stands in the JSON and in labels.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Woken => "woken",
+            Self::Preempted => "preempted",
+            Self::Critical => "critical",
+            Self::GaveWay => "gave-way",
+        }
+    }
 }
 
 /// One pCPU.
@@ -136,8 +154,12 @@ pub struct PcpuStatus {
 /// One VM.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct VmStatus {
-    /// For people.
-    pub name: String,
+    /// Its name, its UUID, its manager and what that calls it.
+    #[serde(flatten)]
+    pub identity: Identity,
+    /// What its metrics have as `vm`: the UUID, else the name, with `@PID` where that alone would not tell it apart.
+    #[serde(default)]
+    pub key: String,
     /// The VMM's process.
     pub pid: i32,
     /// How host and guest are connected.
@@ -154,8 +176,18 @@ pub struct VmStatus {
     /// What the host's scheduler has done for its vCPUs; mode `schedule` only.
     #[serde(default)]
     pub schedule: Option<ScheduleStatus>,
+    /// For whom it waited; counted while metrics are scraped.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waited_for: Vec<WaitedFor>,
     /// Its vCPUs, by KVM's vcpu_id.
     pub vcpus: Vec<VcpuStatus>,
+}
+
+impl VmStatus {
+    /// For people.
+    pub fn name(&self) -> &str {
+        &self.identity.name
+    }
 }
 
 /// One vCPU.
@@ -241,6 +273,7 @@ pub(crate) mod tests {
             mode: "observe".into(),
             fallback: None,
             fallbacks: 0,
+            metrics: None,
             pid: 1,
             now_ns: 5,
             uptime_ns: 5,

@@ -16,6 +16,8 @@ use crate::privilege;
 pub(crate) struct Question {
     /// Also who runs while vCPUs wait.
     pub(crate) waits: bool,
+    /// For the metrics: for whom VMs waited is counted from now on.
+    pub(crate) metrics: bool,
     /// Takes the answer.
     pub(crate) reply: Sender<Answer>,
 }
@@ -31,15 +33,24 @@ impl Asker {
         Self { put: Box::new(put) }
     }
 
-    fn ask(&self, waits: bool) -> Option<Answer> {
+    fn ask(&self, waits: bool, metrics: bool) -> Option<Answer> {
         let (reply, answer) = bounded(1);
-        let asked = (self.put)(Question { waits, reply });
+        let asked = (self.put)(Question { waits, metrics, reply });
         asked.then(|| answer.recv_timeout(PATIENCE).ok()).flatten()
     }
 
     /// The status, unless the daemon is ending or busy.
     pub(crate) fn status(&self) -> Option<Box<Status>> {
-        match self.ask(false)? {
+        Self::of(self.ask(false, false)?)
+    }
+
+    /// The status for a scrape of the metrics, unless the daemon is ending or busy.
+    pub(crate) fn scrape(&self) -> Option<Box<Status>> {
+        Self::of(self.ask(false, true)?)
+    }
+
+    fn of(answer: Answer) -> Option<Box<Status>> {
+        match answer {
             Answer::Status(status) => Some(status),
             Answer::Error { .. } => None,
         }
@@ -76,7 +87,7 @@ fn answer(client: UnixStream, asker: &Asker) -> io::Result<()> {
     BufReader::new(&client).take(4096).read_line(&mut line)?;
     let reply = match serde_json::from_str(&line) {
         Ok(Request::Status { waits }) => asker
-            .ask(waits)
+            .ask(waits, false)
             .unwrap_or_else(|| Answer::Error { error: "the daemon is ending or busy; ask again".into() }),
         Err(error) => Answer::Error { error: format!("not a request: {error}; try {{\"request\":\"status\"}}") },
     };

@@ -9,7 +9,7 @@ use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Paragraph, Sparkline};
 
 use super::history::History;
-use super::rows::Row;
+use super::rows::{Row, managed};
 use crate::counters::ScheduleStatus;
 use crate::status::{Status, VcpuStatus, VmStatus, WaitCause};
 
@@ -129,9 +129,10 @@ fn about(vm: &VmStatus, vcpu: &VcpuStatus, row: &Row, before: &Status, now: &Sta
     };
     let mut lines = vec![
         Line::from(vec![
-            Span::styled(format!("{} vCPU {}", vm.name, vcpu.id), bold),
+            Span::styled(format!("{} vCPU {}", vm.name(), vcpu.id), bold),
             Span::raw(format!("  thread {}, {}", vcpu.tid, row.link)),
         ]),
+        Line::from(whose(vm)),
         Line::from(format!("{} for {for_ms:.1} ms, pCPU {}{spun}", vcpu.state, vcpu.pcpu)),
         Line::from(format!("switched out while runnable {:.0}/s, in critical sections {critical}", row.preemptions)),
     ];
@@ -147,6 +148,14 @@ fn about(vm: &VmStatus, vcpu: &VcpuStatus, row: &Row, before: &Status, now: &Sta
         }
     }
     lines
+}
+
+/// UUID, manager and process of the VM.
+fn whose(vm: &VmStatus) -> String {
+    let uuid = vm.identity.uuid.as_deref().map_or("no UUID".to_owned(), |uuid| format!("UUID {uuid}"));
+    let managed = managed(vm);
+    let separator = if managed.is_empty() { "" } else { ", " };
+    format!("{uuid}{separator}{managed}, pid {}", vm.pid)
 }
 
 /// What the host's scheduler has done for so many vCPUs in `seconds`, in lines of at most 79 characters.

@@ -5,7 +5,7 @@ mod history;
 mod rows;
 mod view;
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -23,13 +23,16 @@ use view::View;
 #[derive(Clone, Debug, Args)]
 pub struct TopArgs {
     /// Print the table once, over one interval, and end
-    #[arg(long)]
+    #[arg(long, group = "printed")]
     pub once: bool,
     /// With --once: print JSON
     #[arg(long, requires = "once")]
     pub json: bool,
-    /// With --once: also tell, for each vCPU, who ran while it waited
-    #[arg(long, requires = "once")]
+    /// Print a line of JSON for each interval, until the reader goes away or the daemon ends
+    #[arg(long, group = "printed")]
+    pub json_stream: bool,
+    /// With --once or --json-stream: also tell, for each vCPU, who ran while it waited
+    #[arg(long, requires = "printed")]
     pub why: bool,
     /// Seconds between two looks
     #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
@@ -73,8 +76,11 @@ pub fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
         let now = look(args.why)?;
         return once(&args, &mut view, &before, &now);
     }
+    if args.json_stream {
+        return stream(&args, &view, before, interval, look);
+    }
     if !io::stdout().is_terminal() {
-        bail!("stdout is no terminal: use --once, and --json for scripts");
+        bail!("stdout is no terminal: use --once, with --json or --json-stream for scripts");
     }
     let mut terminal = ratatui::init();
     let result = live(&mut terminal, &mut view, before, interval, look);
@@ -84,10 +90,7 @@ pub fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
 
 fn once(args: &TopArgs, view: &mut View, before: &Status, now: &Status) -> anyhow::Result<ExitCode> {
     if args.json {
-        let interval_ns = now.now_ns.saturating_sub(before.now_ns);
-        let rows = view.select(rows(before, now, args.vms));
-        let all = serde_json::json!({ "schema": 1, "interval_ns": interval_ns, "rows": rows, "status": now });
-        println!("{all}");
+        println!("{}", json(args, view, before, now));
     } else {
         print!("{}", view.plain(before, now));
         if args.why {
@@ -95,6 +98,38 @@ fn once(args: &TopArgs, view: &mut View, before: &Status, now: &Status) -> anyho
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// One interval.
+fn json(args: &TopArgs, view: &View, before: &Status, now: &Status) -> serde_json::Value {
+    let interval_ns = now.now_ns.saturating_sub(before.now_ns);
+    let rows = view.select(rows(before, now, args.vms));
+    serde_json::json!({ "schema": 1, "interval_ns": interval_ns, "rows": rows, "status": now })
+}
+
+fn stream(
+    args: &TopArgs,
+    view: &View,
+    mut before: Status,
+    interval: Duration,
+    look: impl Fn(bool) -> anyhow::Result<Status>,
+) -> anyhow::Result<ExitCode> {
+    let mut next = Instant::now();
+    loop {
+        next += interval;
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        let now = look(args.why)?;
+        let mut line = json(args, view, &before, &now).to_string();
+        line.push('\n');
+        let mut out = io::stdout().lock();
+        match out.write_all(line.as_bytes()).and_then(|()| out.flush()) {
+            Ok(()) => {}
+            // The reader has what it wanted.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
+            Err(error) => return Err(error).context("stdout"),
+        }
+        before = now;
+    }
 }
 
 fn live(

@@ -35,6 +35,12 @@ impl Order {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Row {
     pub(super) vm: String,
+    /// As metrics call the VM.
+    pub(super) key: String,
+    /// Of the VM, if it has one.
+    pub(super) uuid: Option<String>,
+    /// What the VM's manager calls it, after the manager's own name; empty without one.
+    pub(super) managed: String,
     pub(super) pid: i32,
     pub(super) vcpu: Option<u32>,
     /// Thread of the vCPU.
@@ -76,7 +82,10 @@ fn row(vm: &VmStatus, now: &VcpuStatus, before: Option<&VcpuStatus>, seconds: f6
         _ => 0.0,
     };
     Row {
-        vm: vm.name.clone(),
+        vm: vm.name().to_owned(),
+        key: vm.key.clone(),
+        uuid: vm.identity.uuid.clone(),
+        managed: managed(vm),
         pid: vm.pid,
         vcpu: Some(now.id),
         tid: Some(now.tid),
@@ -92,12 +101,20 @@ fn row(vm: &VmStatus, now: &VcpuStatus, before: Option<&VcpuStatus>, seconds: f6
     }
 }
 
+/// `proxmox 100`; empty without a manager.
+pub(super) fn managed(vm: &VmStatus) -> String {
+    vm.identity.manager.map(|manager| format!("{} {}", manager.word(), vm.identity.managed_as)).unwrap_or_default()
+}
+
 fn sum(vm: &VmStatus, rows: &[Row]) -> Row {
     let total = |of: fn(&Row) -> f64| rows.iter().map(of).sum::<f64>();
     let running = rows.iter().filter(|row| row.state == "running").count();
     let known: Vec<f64> = rows.iter().filter_map(|row| row.critical).collect();
     Row {
-        vm: vm.name.clone(),
+        vm: vm.name().to_owned(),
+        key: vm.key.clone(),
+        uuid: vm.identity.uuid.clone(),
+        managed: managed(vm),
         pid: vm.pid,
         vcpu: None,
         tid: None,
@@ -117,7 +134,8 @@ fn sum(vm: &VmStatus, rows: &[Row]) -> Row {
 pub(super) fn select(mut rows: Vec<Row>, order: Order, reverse: bool, filter: &str) -> Vec<Row> {
     let wanted = filter.to_lowercase();
     rows.retain(|row| {
-        let text = format!("{} {} {} {}", row.vm, row.pid, row.state, row.link).to_lowercase();
+        let text =
+            format!("{} {} {} {} {} {}", row.vm, row.key, row.managed, row.pid, row.state, row.link).to_lowercase();
         text.contains(&wanted)
     });
     rows.sort_by(|a, b| match order {
@@ -136,10 +154,16 @@ pub(super) fn select(mut rows: Vec<Row>, order: Order, reverse: bool, filter: &s
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::Channel;
+    use crate::{Channel, Identity, Manager};
 
     /// A VM's name, and of each of its vCPUs the time run, the time ready and the preemptions.
     type Figures<'a> = (&'a str, &'a [(u64, u64, u64)]);
+
+    fn identity(name: &str) -> Identity {
+        let uuid = Some("a1b2c3d4-0000-4000-8000-0123456789ab".into());
+        let (manager, managed_as) = (Some(Manager::Proxmox), "4711".into());
+        Identity { name: name.to_owned(), uuid, manager, managed_as }
+    }
 
     pub(in crate::top) fn status(now_ns: u64, figures: &[Figures<'_>]) -> Status {
         let vcpu = |id: usize, tid: usize, &(run_ns, ready_ns, preemptions): &(u64, u64, u64)| VcpuStatus {
@@ -166,13 +190,15 @@ pub(super) mod tests {
             schedule: None,
         };
         let vms = figures.iter().enumerate().map(|(n, (name, vcpus))| VmStatus {
-            name: (*name).to_owned(),
+            identity: identity(name),
+            key: format!("{name}@{}", 100 + n),
             pid: 100 + n as i32,
             channel: Channel::Paired,
             entitlement: 1024,
             class: None,
             scans: 0,
             scanned_pages: 0,
+            waited_for: vec![],
             schedule: None,
             vcpus: vcpus.iter().enumerate().map(|(id, f)| vcpu(id, 1000 * n + id, f)).collect(),
         });
@@ -197,7 +223,9 @@ pub(super) mod tests {
         assert_eq!((vms[0].run, vms[0].state.as_str()), (150.0, "2/2 run"));
         assert_eq!(select(vms.clone(), Order::Preempt, false, "")[0].vm, "b");
         assert_eq!(select(vms.clone(), Order::Preempt, true, "")[0].vm, "a");
-        assert_eq!(select(vms, Order::Vm, false, "101").len(), 1);
+        assert_eq!(select(vms.clone(), Order::Vm, false, "101").len(), 1);
+        assert_eq!(select(vms.clone(), Order::Vm, false, "proxmox 4711").len(), 2);
+        assert_eq!(select(vms, Order::Vm, false, "b@101").len(), 1);
     }
 
     #[test]

@@ -356,6 +356,8 @@ mod tests {
         assert!(view.wants_waits());
         let detail = screen(&mut view, 80);
         assert!(detail[1].starts_with("web vCPU 1"), "{detail:?}");
+        let whose = "UUID a1b2c3d4-0000-4000-8000-0123456789ab, proxmox 4711, pid 100";
+        assert!(detail[2].starts_with(whose), "{detail:?}");
         assert!(detail.iter().any(|line| line.contains("has not waited")), "{detail:?}");
         view.key(KeyCode::Esc);
         assert!(screen(&mut view, 80)[3].contains("web"));
