@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 
 use crate::finding::{Report, SCHEMA};
 use crate::machine::Machine;
+use crate::purpose::{self, Purpose};
 use crate::{guest, host, kernel, running, vm};
 
 /// What the machine is examined as.
@@ -21,12 +22,15 @@ pub enum Role {
 /// Says what this machine can do for Entrain, what it lacks, and the remedy.
 ///
 /// Exit status: 0 if nothing is missing, 1 if something is, 2 if the machine could not be examined. Findings with a limit
-/// (warn) do not count as missing.
+/// (warn) do not count as missing. With --for only what that purpose needs is looked at, told and counted.
 #[derive(Clone, Debug, Args)]
 pub struct DoctorArgs {
     /// Examine the machine as this; without it, as what it is, which may be both
     #[arg(long, value_enum)]
     role: Option<Role>,
+    /// Only what is needed for this
+    #[arg(long = "for", value_enum, value_name = "PURPOSE")]
+    purpose: Option<Purpose>,
     /// JSON
     #[arg(long)]
     json: bool,
@@ -37,7 +41,7 @@ pub struct DoctorArgs {
 
 /// Runs the command.
 pub fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
-    let report = match examine(&Machine::at(&args.root), args.role) {
+    let report = match examine(&Machine::at(&args.root), args.role, args.purpose) {
         Ok(report) => report,
         Err(what) => {
             eprintln!("entrain doctor: {what}");
@@ -53,7 +57,7 @@ pub fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Looks at everything. An error when this is no Linux machine that can be examined.
-pub fn examine(machine: &Machine, role: Option<Role>) -> Result<Report, String> {
+pub fn examine(machine: &Machine, role: Option<Role>, purpose: Option<Purpose>) -> Result<Report, String> {
     let missing = |path: &str| format!("cannot read {}: is /proc mounted?", machine.root.path(path).display());
     let kernel = machine.release().ok_or_else(|| missing("proc/sys/kernel/osrelease"))?;
     if !machine.root.exists("proc/self/status") {
@@ -74,7 +78,11 @@ pub fn examine(machine: &Machine, role: Option<Role>) -> Result<Report, String> 
     if is_guest {
         findings.extend(guest::examine(machine));
     }
+    if let Some(purpose) = purpose {
+        findings.retain(|finding| purpose.needs(finding));
+        findings.extend(purpose::examine(machine, purpose, vms.len()));
+    }
     let roles = [(is_host, "host"), (is_guest, "guest")];
     let roles = roles.into_iter().filter_map(|(is, name)| is.then_some(name)).collect();
-    Ok(Report { schema: SCHEMA, version: env!("CARGO_PKG_VERSION"), kernel, roles, findings, vms })
+    Ok(Report { schema: SCHEMA, version: env!("CARGO_PKG_VERSION"), kernel, roles, purpose, findings, vms })
 }

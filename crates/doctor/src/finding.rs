@@ -2,8 +2,10 @@
 
 use std::fmt::Write;
 
+use clap::ValueEnum;
 use serde::Serialize;
 
+use crate::purpose::Purpose;
 use crate::running::RunningVm;
 
 /// Raised when a field of the JSON form changes its meaning or goes away.
@@ -84,6 +86,9 @@ pub struct Report {
     pub kernel: String,
     /// What the machine was examined as: `host`, `guest`, or both where VMs run inside a VM.
     pub roles: Vec<&'static str>,
+    /// What it is wanted for, if that was asked.
+    #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
+    pub purpose: Option<Purpose>,
     /// The machine first, then each VM.
     pub findings: Vec<Finding>,
     /// The VMs that run here.
@@ -103,13 +108,15 @@ impl Report {
 
     /// For people.
     pub fn text(&self) -> String {
-        let mut text =
-            format!("entrain {} on Linux {}, as {}\n\n", self.version, self.kernel, self.roles.join(" and "));
+        let mut text = format!("entrain {} on Linux {}, as {}", self.version, self.kernel, self.roles.join(" and "));
+        let purpose = self.purpose.and_then(|purpose| Some(purpose.to_possible_value()?.get_name().to_owned()));
+        text += &purpose.map_or(String::new(), |name| format!(", for {name}"));
+        text += "\n\n";
         for finding in self.findings.iter().filter(|finding| finding.pid.is_none()) {
             line(&mut text, finding);
         }
         for vm in &self.vms {
-            let _ = writeln!(text, "\nVM {} (pid {}, {}, {} vCPUs)", vm.name, vm.pid, vm.vmm.name(), vm.vcpus);
+            let _ = writeln!(text, "\nVM {} (pid {}, {}, {} vCPUs)", vm.identity.name, vm.pid, vm.vmm.name(), vm.vcpus);
             for finding in self.findings.iter().filter(|finding| finding.pid == Some(vm.pid)) {
                 line(&mut text, finding);
             }

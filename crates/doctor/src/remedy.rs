@@ -17,14 +17,34 @@ pub(crate) fn share(vm: &RunningVm, mib: u64) -> Vec<String> {
         Vmm::Libvirt => {
             let pages = if huge { "<hugepages/>" } else { "" };
             vec![
-                format!("virsh edit {}, below <domain>:", vm.name),
+                format!("virsh edit {}, below <domain>:", vm.identity.managed_as),
                 format!("<memoryBacking>{pages}<source type='memfd'/><access mode='shared'/></memoryBacking>"),
             ]
         }
-        // virt-launcher writes <memoryBacking> itself; it shares the RAM of VMs that have a file system on virtiofs.
+        // Proxmox makes RAM objects itself where the VM has NUMA or memory that can be plugged; these lines are for others.
+        Vmm::Proxmox => {
+            let (id, tlb) = (&vm.identity.managed_as, if huge { ",hugetlb=on" } else { "" });
+            vec![
+                format!(
+                    "qm set {id} --args '-object memory-backend-memfd,id=mem,size={mib}M,share=on{tlb} \
+                     -machine memory-backend=mem'"
+                ),
+                format!("or, since Proxmox VE 8.4, a directory on virtiofs: qm set {id} --virtiofs0 dirid=DIR"),
+            ]
+        }
+        Vmm::Nova => vec![
+            "Nova, on this compute host: file_backed_memory = MIB in [libvirt] of nova.conf (MIB: all that its instances may \
+             have), ram_allocation_ratio = 1.0, no huge pages; memory_backing_dir = \"/dev/shm\" in /etc/libvirt/qemu.conf"
+                .to_owned(),
+            "then restart nova-compute, and: openstack server reboot --hard SERVER".to_owned(),
+        ],
+        // virt-launcher writes <memoryBacking> itself. It shares the RAM of VMs that have a file system on virtiofs or an
+        // interface bound by passt (pkg/virt-launcher/virtwrap/converter/compute/memory_backing.go), and of no other: huge
+        // pages alone are a memfd that is private.
         Vmm::Kubevirt => vec![
             "KubeVirt: give the VM a file system on virtiofs (spec.domain.devices.filesystems: [{name: DISK, virtiofs: {}}])"
                 .to_owned(),
+            "or an interface with passt (spec.domain.devices.interfaces: [{name: default, binding: {name: passt}}])".to_owned(),
             "or, by the onDefineDomain hook of a sidecar: <memoryBacking><source type='memfd'/><access mode='shared'/>\
              </memoryBacking>"
                 .to_owned(),

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use entrain_host::Identity;
 use entrain_system::maps;
 use serde::Serialize;
 
@@ -43,8 +44,9 @@ pub struct Ram {
 pub struct RunningVm {
     /// The process.
     pub pid: i32,
-    /// What it was told to call the VM, else the program's name.
-    pub name: String,
+    /// Its name, its UUID, its manager and what that calls it.
+    #[serde(flatten)]
+    pub identity: Identity,
     /// The program.
     pub vmm: Vmm,
     /// vCPUs that it has made.
@@ -75,14 +77,14 @@ fn look(machine: &Machine, pid: i32) -> Option<RunningVm> {
     let words: Vec<String> = line.split('\0').map(str::to_owned).collect();
     let program =
         machine.root.link(format!("proc/{pid}/exe")).or_else(|| machine.root.text(format!("proc/{pid}/comm")));
-    let cgroup = machine.root.text(format!("proc/{pid}/cgroup")).unwrap_or_default();
-    let vmm = Vmm::recognise(program.unwrap_or_default().trim(), &words, &cgroup);
+    let identity = Identity::of(&machine.root, pid);
+    let vmm = Vmm::recognise(program.unwrap_or_default().trim(), &words, identity.manager);
     let told = vmm.ram(&words);
     let ram = ram(machine, pid).map(|ram| Ram {
         bytes: told.unwrap_or(ram.bytes),
         backing: if confidential { Backing::Confidential } else { ram.backing },
     });
-    Some(RunningVm { pid, name: entrain_host::vm_name(&machine.root, pid), vmm, vcpus, ram })
+    Some(RunningVm { pid, identity, vmm, vcpus, ram })
 }
 
 /// The RAM is what most of the process's big writable mappings are. That is a guess, since only KVM's memory slots tell

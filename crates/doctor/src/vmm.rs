@@ -1,5 +1,6 @@
 //! Which program runs a VM.
 
+use entrain_host::Manager;
 use serde::Serialize;
 
 /// A program that runs VMs.
@@ -12,6 +13,10 @@ pub enum Vmm {
     Libvirt,
     /// QEMU and libvirt in a pod of KubeVirt.
     Kubevirt,
+    /// QEMU and libvirt by OpenStack's Nova.
+    Nova,
+    /// QEMU by Proxmox VE.
+    Proxmox,
     /// crosvm.
     Crosvm,
     /// Cloud Hypervisor.
@@ -55,8 +60,8 @@ fn loaded<'a>(loader: &str, arguments: &'a [String]) -> Option<&'a str> {
 }
 
 impl Vmm {
-    /// By the program's name, its arguments (its own name first) and its cgroup.
-    pub(crate) fn recognise(program: &str, arguments: &[String], cgroup: &str) -> Self {
+    /// By the program's name, its arguments (its own name first) and who manages it.
+    pub(crate) fn recognise(program: &str, arguments: &[String], manager: Option<Manager>) -> Self {
         let base = base(program);
         let base = loaded(base, arguments).unwrap_or(base);
         // `comm` holds 15 characters at most.
@@ -67,12 +72,12 @@ impl Vmm {
         } else if base.starts_with("crosvm") {
             Self::Crosvm
         } else if base.starts_with("qemu") || base == "kvm" {
-            // libvirt hands every QEMU its master key and keeps its sockets in a folder of its own.
-            let libvirt = |word: &String| word.contains("masterKey0") || word.contains("/libvirt/");
-            match arguments.iter().any(libvirt) {
-                true if cgroup.contains("kubepods") => Self::Kubevirt,
-                true => Self::Libvirt,
-                false => Self::Qemu,
+            match manager {
+                Some(Manager::Kubevirt) => Self::Kubevirt,
+                Some(Manager::Openstack) => Self::Nova,
+                Some(Manager::Libvirt) => Self::Libvirt,
+                Some(Manager::Proxmox) => Self::Proxmox,
+                None => Self::Qemu,
             }
         } else {
             Self::Other
@@ -82,7 +87,7 @@ impl Vmm {
     /// Bytes of RAM that QEMU was told to give its VM, by its arguments: `-m 512`, `-m size=4G,slots=2,maxmem=8G`. Its ROMs
     /// and graphics cards have memory beside that.
     pub(crate) fn ram(self, arguments: &[String]) -> Option<u64> {
-        if !matches!(self, Self::Qemu | Self::Libvirt | Self::Kubevirt) {
+        if !matches!(self, Self::Qemu | Self::Libvirt | Self::Kubevirt | Self::Nova | Self::Proxmox) {
             return None;
         }
         let at = arguments.iter().rposition(|word| word == "-m")?;
@@ -107,6 +112,8 @@ impl Vmm {
             Self::Qemu => "QEMU",
             Self::Libvirt => "QEMU by libvirt",
             Self::Kubevirt => "QEMU by KubeVirt",
+            Self::Nova => "QEMU by OpenStack",
+            Self::Proxmox => "QEMU by Proxmox",
             Self::Crosvm => "crosvm",
             Self::CloudHypervisor => "Cloud Hypervisor",
             Self::Firecracker => "Firecracker",
@@ -134,20 +141,19 @@ mod tests {
     #[test]
     fn programs_are_recognised_by_path_and_by_who_started_them() {
         let none: [String; 0] = [];
-        let libvirt = ["-object".to_owned(), r#"{"qom-type":"secret","id":"masterKey0"}"#.to_owned()];
-        let old = ["-object".to_owned(), "secret,id=masterKey0,format=raw".to_owned()];
-        assert_eq!(Vmm::recognise("/usr/bin/qemu-system-x86_64", &none, ""), Vmm::Qemu);
-        assert_eq!(Vmm::recognise("/usr/libexec/qemu-kvm (deleted)", &old, "/machine.slice"), Vmm::Libvirt);
-        assert_eq!(Vmm::recognise("qemu-kvm", &old, "/kubepods.slice/pod1"), Vmm::Kubevirt);
-        assert_eq!(Vmm::recognise("cloud-hyperviso", &none, ""), Vmm::CloudHypervisor);
-        assert_eq!(Vmm::recognise("/opt/firecracker-v1.7", &none, ""), Vmm::Firecracker);
-        assert_eq!(Vmm::recognise("/usr/bin/crosvm", &none, ""), Vmm::Crosvm);
-        assert_eq!(Vmm::recognise("lkvm", &none, ""), Vmm::Other);
+        let qemu = |manager| Vmm::recognise("/usr/libexec/qemu-kvm (deleted)", &none, manager);
+        assert_eq!(Vmm::recognise("/usr/bin/qemu-system-x86_64", &none, None), Vmm::Qemu);
+        assert_eq!(qemu(Some(Manager::Libvirt)), Vmm::Libvirt);
+        assert_eq!(qemu(Some(Manager::Kubevirt)), Vmm::Kubevirt);
+        assert_eq!(qemu(Some(Manager::Openstack)), Vmm::Nova);
+        assert_eq!(Vmm::recognise("/usr/bin/kvm", &none, Some(Manager::Proxmox)), Vmm::Proxmox);
+        assert_eq!(Vmm::recognise("cloud-hyperviso", &none, None), Vmm::CloudHypervisor);
+        assert_eq!(Vmm::recognise("/opt/firecracker-v1.7", &none, None), Vmm::Firecracker);
+        assert_eq!(Vmm::recognise("/usr/bin/crosvm", &none, None), Vmm::Crosvm);
+        assert_eq!(Vmm::recognise("lkvm", &none, None), Vmm::Other);
         let words = "ld.so --argv0 x --library-path /lib:/qemu/lib /opt/q/qemu-system-aarch64 -smp 2";
         let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
-        assert_eq!(Vmm::recognise("/lib64/ld-linux-x86-64.so.2", &words, ""), Vmm::Qemu);
-        assert_eq!(Vmm::recognise("/lib64/ld-linux-x86-64.so.2", &words[..1], ""), Vmm::Other);
-        // libvirt writes its objects as JSON since QEMU takes that.
-        assert_eq!(Vmm::recognise("qemu-system-x86_64", &libvirt, ""), Vmm::Libvirt);
+        assert_eq!(Vmm::recognise("/lib64/ld-linux-x86-64.so.2", &words, None), Vmm::Qemu);
+        assert_eq!(Vmm::recognise("/lib64/ld-linux-x86-64.so.2", &words[..1], None), Vmm::Other);
     }
 }

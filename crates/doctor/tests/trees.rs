@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use entrain_doctor::{Backing, Machine, Report, Role, Status, Vmm, examine};
+use entrain_doctor::{Backing, Machine, Purpose, Report, Role, Status, Vmm, examine};
 
 /// A prepared machine.
 struct Tree(tempfile::TempDir);
@@ -57,8 +57,12 @@ impl Tree {
             .link(&format!("proc/{pid}/fd/11"), "anon_inode:kvm-vcpu:1")
     }
 
+    fn for_purpose(&self, purpose: Purpose) -> Report {
+        examine(&Machine::at(self.0.path()), None, Some(purpose)).expect("a machine")
+    }
+
     fn examine(&self, role: Option<Role>) -> Report {
-        examine(&Machine::at(self.0.path()), role).expect("a machine")
+        examine(&Machine::at(self.0.path()), role, None).expect("a machine")
     }
 }
 
@@ -98,7 +102,7 @@ fn a_host_where_all_is_well() {
     assert_eq!(not_ok, ["host.daemon"]);
     assert_eq!(report.exit_status(), 0);
     let vm = &report.vms[0];
-    assert_eq!((vm.pid, vm.name.as_str(), vm.vcpus, vm.vmm), (4711, "web1", 2, Vmm::Qemu));
+    assert_eq!((vm.pid, vm.identity.name.as_str(), vm.vcpus, vm.vmm), (4711, "web1", 2, Vmm::Qemu));
     let ram = vm.ram.expect("readable");
     assert_eq!((ram.bytes, ram.backing), (512 << 20, Backing::Shared));
 }
@@ -200,8 +204,46 @@ fn a_guest_with_an_old_kernel_takes_part() {
 #[test]
 fn a_folder_that_is_no_machine_is_an_error() {
     let empty = tempfile::tempdir().expect("temporary folder");
-    let error = examine(&Machine::at(empty.path()), None).expect_err("nothing there");
+    let error = examine(&Machine::at(empty.path()), None, None).expect_err("nothing there");
     assert!(error.contains("proc/sys/kernel/osrelease"), "{error}");
+}
+
+#[test]
+fn each_purpose_has_an_exit_status_of_its_own() {
+    let qemu = "qemu\0-name\0guest=web1\0";
+    let statuses = |tree: &Tree| {
+        [Purpose::Watch, Purpose::Pair, Purpose::Schedule, Purpose::Rt, Purpose::Trial]
+            .map(|purpose| tree.for_purpose(purpose).exit_status())
+    };
+    let old = Tree::host("6.1.0-41-amd64", &["created_vcpus"]).qemu(7, "/usr/bin/qemu-system-x86_64", qemu, SHARED);
+    assert_eq!(statuses(&old), [0, 1, 1, 1, 1]);
+    let private = Tree::host("7.3.0", &MODERN).qemu(7, "/usr/bin/qemu-system-x86_64", qemu, PRIVATE);
+    assert_eq!(statuses(&private), [0, 1, 0, 1, 0], "private RAM hinders pairing alone");
+    let idle = Tree::host("7.3.0", &MODERN).file("sys/devices/system/cpu/isolated", "2-3\n");
+    assert_eq!(statuses(&idle), [0, 0, 0, 0, 1], "a trial needs VMs");
+    let text = idle.for_purpose(Purpose::Rt).text();
+    assert!(text.contains(", for rt\n") && text.contains("isolated 2-3") && !text.contains("host.kvm"), "{text}");
+}
+
+#[test]
+fn managers_have_lines_of_their_own() {
+    let key = "-object\0secret,id=masterKey0\0";
+    let nova = format!("qemu\0-name\0guest=instance-1a\0{key}-smbios\0type=1,product=OpenStack Nova\0");
+    let proxmox = "kvm\0-id\x00100\0-name\0web\0-pidfile\0/var/run/qemu-server/100.pid\0-m\x00512\0";
+    let kubevirt = format!("qemu-kvm\0-name\0guest=shop_db\0{key}-smbios\0type=1,manufacturer=KubeVirt\0");
+    let tree = Tree::host("7.3.0", &MODERN)
+        .qemu(10, "/usr/bin/qemu-system-x86_64", &nova, PRIVATE)
+        .qemu(20, "/usr/bin/qemu-system-x86_64", proxmox, PRIVATE)
+        .qemu(30, "/usr/libexec/qemu-kvm", &kubevirt, PRIVATE);
+    let report = tree.examine(None);
+    let remedy = |pid| report.find("vm.memory", Some(pid)).expect("looked at").remedy.join("\n");
+    assert!(remedy(10).contains("file_backed_memory") && remedy(10).contains("reboot --hard"), "{}", remedy(10));
+    assert!(
+        remedy(20).starts_with("qm set 100 --args '-object memory-backend-memfd,id=mem,size=512M"),
+        "{}",
+        remedy(20)
+    );
+    assert!(remedy(30).contains("virtiofs") && remedy(30).contains("passt"), "{}", remedy(30));
 }
 
 #[test]
