@@ -6,6 +6,9 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use entrain_cli::log::{self, Level};
 use entrain_cli::{exit, generate};
+use entrain_config::ConfigError;
+use entrain_guest::error::GuestError;
+use entrain_host::error::HostError;
 
 /// Lets the scheduler of a KVM host and the schedulers of its guests work together.
 #[derive(Debug, Parser)]
@@ -33,6 +36,8 @@ enum Command {
     Record(entrain_record::cli::RecordArgs),
     /// Where the VMs' time went, from a recording: text, HTML, JSON, Perfetto
     Report(entrain_record::cli::ReportArgs),
+    /// On a KVM host: compares it with and without Entrain's scheduler, in turns
+    Trial(entrain_trial::cli::TrialArgs),
     /// What this host or guest can do, what it or a VM lacks, and the line to add
     Doctor(entrain_doctor::cli::DoctorArgs),
     /// Man pages and shell completions, for packages
@@ -46,9 +51,9 @@ fn main() -> ExitCode {
     log::start(match command {
         Command::Guest(_) | Command::Host(_) => Level::INFO,
         Command::Isolate(_) | Command::Lab(_) | Command::Sim(_) | Command::Top(_) | Command::Doctor(_) => Level::WARN,
-        Command::Record(_) | Command::Report(_) | Command::Generate(_) => Level::WARN,
+        Command::Record(_) | Command::Report(_) | Command::Trial(_) | Command::Generate(_) => Level::WARN,
     });
-    exit::status(match command {
+    let result = match command {
         Command::Guest(args) => entrain_guest::cli::run(args),
         Command::Isolate(args) => entrain_isolate::cli::run(args),
         Command::Lab(args) => part::run(&part::LAB, &args),
@@ -57,9 +62,18 @@ fn main() -> ExitCode {
         Command::Top(args) => entrain_host::top::run(args),
         Command::Record(args) => entrain_record::cli::record(args),
         Command::Report(args) => entrain_record::cli::report(args),
+        Command::Trial(args) => entrain_trial::cli::run(args),
         Command::Doctor(args) => entrain_doctor::cli::run(args),
         Command::Generate(args) => generate::run(&args, Cli::command()).map(|()| ExitCode::SUCCESS),
-    })
+    };
+    exit::status(result, lasting)
+}
+
+/// The status of an error that another start would not cure.
+fn lasting(error: &anyhow::Error) -> Option<u8> {
+    let host = || error.downcast_ref::<HostError>()?.exit_status();
+    let guest = || error.downcast_ref::<GuestError>()?.exit_status();
+    host().or_else(guest).or_else(|| error.is::<ConfigError>().then_some(exit::CONFIGURATION))
 }
 
 #[cfg(test)]
