@@ -12,7 +12,7 @@ PREFIX    ?= /usr/local
 FORMATTED := $(shell git ls-files -co --exclude-standard 'crates/*.bpf.c' 'crates/*.h' crates/lab-dilation/src/clock.c)
 
 .DEFAULT_GOAL := help
-.PHONY: fuzz-build help setup toolchain build lab results test lint unit search fuzz-short fuzz fuzz-merge audit complexity lab-test package package-test install uninstall clean
+.PHONY: fuzz-build help setup toolchain build lab results test lint unit search fuzz-short fuzz fuzz-merge audit complexity lab-test package package-arm64 package-test install uninstall clean
 
 help: ## this list
 	@echo "Entrain: host and guest schedulers in step, on stock kernels. Targets:"
@@ -84,6 +84,12 @@ package: toolchain ## build the Debian packages into target/package
 	$(RUN) cargo build --profile agent --locked --target $(NATIVE) -p entrain-guest
 	ln -f target/$(NATIVE)/agent/entrain-guest target/$(NATIVE)/release/entrain-guest
 	scripts/package.sh target/$(NATIVE)/release target/package
+
+package-arm64: package ## the same for arm64
+	$(RUN) cargo build --release --locked --target $(GUEST) -p entrain
+	$(RUN) cargo build --profile agent --locked --target $(GUEST) -p entrain-guest
+	ln -f target/$(GUEST)/agent/entrain-guest target/$(GUEST)/release/entrain-guest
+	$(RUN) env NATIVE=target/$(NATIVE)/release/entrain scripts/package.sh target/$(GUEST)/release target/package
 
 package-test: package ## install, upgrade and purge the packages in a clean Debian (needs root), check rules and dashboard
 	scripts/package-test.sh target/$(NATIVE)/release

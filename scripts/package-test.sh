@@ -47,9 +47,9 @@ head -1 /tmp/doctor
 for file in /usr/lib/systemd/system/entrain-host.service /usr/share/bash-completion/completions/entrain; do
     [ -s $file ] || fail "$file is missing"
 done
-for page in entrain entrain-host entrain-top entrain-doctor entrain-guest; do
+for page in entrain.1 entrain-host.8 entrain-top.1 entrain-trial.1 entrain-doctor.1 entrain-guest.8; do
     # minbase has no manuals, and dpkg leaves them out where it is told to.
-    dpkg -L entrain entrain-guest | grep -q "/man1/$page.1.gz" || fail "no manual for $page"
+    dpkg -L entrain entrain-guest | grep -q "/man${page##*.}/$page.gz" || fail "no manual $page"
 done
 [ ! -e /etc/systemd/system/multi-user.target.wants/entrain-host.service ] || fail "the unit was enabled unasked"
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Builds the Debian packages: entrain (hosts) and entrain-guest (the agent alone).
+# Builds the Debian packages: entrain (hosts) and entrain-guest (the agent alone), for the architecture of the programs.
 #
 #   scripts/package.sh BINARIES OUTPUT [REVISION]
 #
-# BINARIES is a folder with the programs entrain and entrain-guest, OUTPUT takes the packages. Programs are static, so the
+# BINARIES is a folder with the programs entrain and entrain-guest, OUTPUT takes the packages. NATIVE=PROGRAM is an entrain of
+# the same version that runs here, for manuals and completions, where those in BINARIES do not. Programs are static, so the
 # packages depend on nothing. The same input gives the same bytes (SOURCE_DATE_EPOCH: the last commit's time).
 set -euo pipefail
 
@@ -14,14 +15,22 @@ mkdir -p "$2"
 output=$(cd "$2" && pwd)
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -C "$repo" log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
-version=$("$binaries/entrain" --version | cut -d' ' -f2)-$revision
-arch=$(dpkg --print-architecture)
+native=${NATIVE:-$binaries/entrain}
+version=$("$native" --version | cut -d' ' -f2)-$revision
+# By the program's ELF header (e_machine), not by where this runs.
+case $(od -An -t u2 -j 18 -N 2 "$binaries/entrain" | tr -d ' ') in
+62) arch=amd64 strip=x86_64-linux-gnu-strip ;;
+183) arch=arm64 strip=aarch64-linux-gnu-strip ;;
+*) echo "package: $binaries/entrain is for no architecture that is known here" >&2; exit 1 ;;
+esac
+command -v "$strip" >/dev/null || strip=llvm-strip-19
+command -v "$strip" >/dev/null || strip=strip
 stage=$(mktemp -d "${TMPDIR:-/tmp}/entrain-package-XXXXXX")
 trap 'rm -rf "$stage"' EXIT
 umask 022
 
 # A program, without the symbols that only a debugger needs.
-program() { install -D -m 755 "$binaries/$1" "$stage/$2/usr/bin/$1"; strip --strip-unneeded "$stage/$2/usr/bin/$1" 2>/dev/null || true; }
+program() { install -D -m 755 "$binaries/$1" "$stage/$2/usr/bin/$1"; "$strip" --strip-unneeded "$stage/$2/usr/bin/$1" 2>/dev/null || echo "package: $1 keeps its symbols: $strip cannot strip $arch" >&2; }
 file() { install -D -m 644 "$repo/$1" "$stage/$2"; }
 
 common() { # package
@@ -75,11 +84,14 @@ POSTRM
 }
 
 program entrain entrain
-"$binaries/entrain" generate man "$stage/entrain/usr/share/man/man1"
-# The manual of `entrain guest` is that of entrain-guest; both packages may be on one machine, so only one has it.
-mkdir -p "$stage/entrain-guest/usr/share/man/man1"
-mv "$stage/entrain/usr/share/man/man1/entrain-guest.1" "$stage/entrain-guest/usr/share/man/man1/"
-"$binaries/entrain" generate completions "$stage/completions"
+man=$stage/entrain/usr/share/man
+"$native" generate man "$man/man1"
+# Daemons are in section 8. The manual of `entrain guest` is that of entrain-guest; both packages may be on one machine, so
+# only one has it.
+mkdir -p "$man/man8" "$stage/entrain-guest/usr/share/man/man8"
+mv "$man/man1/entrain-guest.8" "$stage/entrain-guest/usr/share/man/man8/"
+mv "$man"/man1/*.8 "$man/man8/"
+"$native" generate completions "$stage/completions"
 install -D -m 644 "$stage/completions/entrain.bash" "$stage/entrain/usr/share/bash-completion/completions/entrain"
 install -D -m 644 "$stage/completions/_entrain" "$stage/entrain/usr/share/zsh/vendor-completions/_entrain"
 install -D -m 644 "$stage/completions/entrain.fish" "$stage/entrain/usr/share/fish/vendor_completions.d/entrain.fish"
@@ -88,6 +100,9 @@ file packaging/debian/entrain-host.default entrain/etc/default/entrain-host
 file packaging/debian/host.toml entrain/etc/entrain/host.toml
 file packaging/prometheus/entrain.rules.yml entrain/usr/share/entrain/prometheus/entrain.rules.yml
 file packaging/grafana/entrain.json entrain/usr/share/entrain/grafana/entrain.json
+file packaging/proxmox/entrain-hook entrain/usr/share/entrain/proxmox/entrain-hook
+file packaging/libvirt/entrain-hook entrain/usr/share/entrain/libvirt/entrain-hook
+file packaging/cloud-init/entrain-guest.yaml entrain/usr/share/entrain/cloud-init/entrain-guest.yaml
 common entrain
 finish entrain entrain-host.service "host and guest schedulers in step, on stock kernels
  Finds the VMs of a KVM host, pairs with their guests, and shows and tells who

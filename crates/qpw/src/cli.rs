@@ -112,7 +112,9 @@ pub fn run(args: QpwArgs) -> anyhow::Result<ExitCode> {
 
 fn build(args: &BuildArgs) -> anyhow::Result<ExitCode> {
     if let Some(dir) = &args.dkms {
-        let made = source::write_dkms(dir).with_context(|| dir.display().to_string())?;
+        // The unit runs the program that wrote it, wherever that is installed.
+        let program = std::env::current_exe().context("/proc/self/exe")?;
+        let made = source::write_dkms(dir, &program).with_context(|| dir.display().to_string())?;
         println!("DKMS source: {}", made.display());
         println!("next: dkms install {}", made.display());
         println!("      cp {}/entrain-qpw.service /etc/systemd/system/", made.display());

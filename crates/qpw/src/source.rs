@@ -32,26 +32,31 @@ const EXTRAS: &[(&str, &str)] = files!["dist" / "dkms.conf", "dist" / "check.sh"
 /// # Errors
 /// Those of the file system.
 pub fn write(dir: &Path) -> io::Result<()> {
-    write_all(dir, FILES)
+    write_all(dir, FILES, Path::new("entrain"))
 }
 
-/// Writes a DKMS source folder, `dir/entrain-qpw-VERSION`, with the systemd unit in it; returns that folder.
+/// Writes a DKMS source folder, `dir/entrain-qpw-VERSION`, with the systemd unit in it, which runs `program`; returns that
+/// folder.
 ///
 /// # Errors
 /// Those of the file system.
-pub fn write_dkms(dir: &Path) -> io::Result<std::path::PathBuf> {
+pub fn write_dkms(dir: &Path, program: &Path) -> io::Result<std::path::PathBuf> {
     use std::os::unix::fs::PermissionsExt;
     let dir = dir.join(concat!("entrain-qpw-", env!("CARGO_PKG_VERSION")));
-    write_all(&dir, FILES)?;
-    write_all(&dir, EXTRAS)?;
+    write_all(&dir, FILES, program)?;
+    write_all(&dir, EXTRAS, program)?;
     std::fs::set_permissions(dir.join("check.sh"), std::fs::Permissions::from_mode(0o755))?;
     Ok(dir)
 }
 
-fn write_all(dir: &Path, files: &[(&str, &str)]) -> io::Result<()> {
+fn write_all(dir: &Path, files: &[(&str, &str)], program: &Path) -> io::Result<()> {
+    let program = program.display().to_string();
     std::fs::create_dir_all(dir)?;
     for (name, text) in files {
-        std::fs::write(dir.join(name), text.replace("@VERSION@", env!("CARGO_PKG_VERSION")))?;
+        std::fs::write(
+            dir.join(name),
+            text.replace("@VERSION@", env!("CARGO_PKG_VERSION")).replace("@PROGRAM@", &program),
+        )?;
     }
     Ok(())
 }
@@ -71,9 +76,12 @@ mod tests {
     #[test]
     fn dkms_folder_is_complete() {
         let dir = tempfile::tempdir().unwrap();
-        let made = write_dkms(dir.path()).unwrap();
+        let made = write_dkms(dir.path(), Path::new("/usr/bin/entrain")).unwrap();
         let text = std::fs::read_to_string(made.join("dkms.conf")).unwrap();
         assert!(text.contains(env!("CARGO_PKG_VERSION")) && !text.contains("@VERSION@"));
-        assert!(made.join("Kbuild").exists() && made.join("entrain-qpw.service").exists());
+        assert!(made.join("Kbuild").exists());
+        // Issue 24: it named /usr/local/bin, where packages install nothing.
+        let unit = std::fs::read_to_string(made.join("entrain-qpw.service")).unwrap();
+        assert!(unit.contains("ExecStart=/usr/bin/entrain isolate qpw load\n") && !unit.contains('@'), "{unit}");
     }
 }
