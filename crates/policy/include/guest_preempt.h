@@ -5,6 +5,7 @@
 #ifndef ENTRAIN_GUEST_PREEMPT_H
 #define ENTRAIN_GUEST_PREEMPT_H
 
+#include "cost.h"
 #include "fair.h"
 #include "slice.h"
 
@@ -26,7 +27,14 @@
 #define GUEST_APART_NS (GUEST_CREDIT_NS + 2 * GUEST_SLICE_NS)
 
 /* A waking task preempts when it is at least this far behind: about EEVDF's minimal slice, so that p50 is no worse. */
-#define GUEST_PREEMPT_NS ENTRAIN_MSEC
+#define GUEST_PREEMPT_NS  ENTRAIN_MSEC
+/*
+ * Whoever runs is left in peace until it has worked for so many times what a switch costs here since it woke up: most
+ * tasks sleep again before that, and to take the vCPU from them costs a switch each time, and whatever lock they hold
+ * stays held. Messages that go around would else switch twice each. EEVDF leaves everybody in peace for a slice.
+ */
+#define GUEST_PEACE_COSTS 64
+#define GUEST_PEACE_NS	  ENTRAIN_MSEC
 
 /*
  * The debt in virtual time of a task with that share (1/1024 of a weight) of the `total` of all that want to run. A
@@ -57,7 +65,16 @@ ENTRAIN_POLICY entrain_u64 guest_yield_charge(entrain_u64 rest, entrain_u64 shar
 	return entrain_charge_share(entrain_min(rest, GUEST_SLICE_NS), share);
 }
 
-/* Whether a task of the virtual time `waking` takes the vCPU from the one that runs and stands at `running`. */
+/* How long a task that has worked `ran` ns since it woke up is left in peace still, where a switch costs `cost`; ns. */
+ENTRAIN_POLICY entrain_u64 guest_peace(entrain_u64 cost, entrain_u64 ran)
+{
+	return entrain_sub(entrain_costs(cost, GUEST_PEACE_COSTS, GUEST_PEACE_NS), ran);
+}
+
+/*
+ * Whether a task of the virtual time `waking` takes the vCPU from the one that runs, stands at `running` and is no
+ * longer left in peace.
+ */
 ENTRAIN_POLICY int guest_preempts(entrain_u64 waking, entrain_u64 running)
 {
 	return (entrain_s64)(running - waking) > (entrain_s64)GUEST_PREEMPT_NS;

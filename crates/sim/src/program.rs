@@ -52,6 +52,12 @@ pub enum Step {
     Hold(Time),
     /// Gives the lock back.
     Unlock(u32),
+    /// Takes a lock of user mode: spins for it a while, then sleeps on a futex.
+    Mutex(u32),
+    /// The same, one of several locks: the number given plus that of the CPU where the task runs.
+    CpuMutex(u32),
+    /// Gives back the lock of user mode that it took last.
+    Release,
     /// Spins in user mode until so many tasks have come to the barrier.
     Barrier(u32, u32),
     /// Interrupts all other CPUs of the machine and spins until all have answered, as a TLB shootdown does.

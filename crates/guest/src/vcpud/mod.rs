@@ -21,8 +21,11 @@ use crate::system::System;
 use backend::{Backend, Parking, parkable};
 use readings::{CpuTime, Meter};
 
-/// Between looks at the host's words: a guest is to have its CPUs back within 10 ms.
+/// Between looks at the host's words while all CPUs in use have work: a guest is to have its CPUs back within 10 ms.
 const STEP: Duration = Duration::from_millis(4);
+/// The most between looks where CPUs in use have nothing to do: neither more nor fewer of them would matter. Each look
+/// in vain doubles the time until the next, so that an idle guest is woken ten times a second and not 250 times.
+const REST: Duration = Duration::from_millis(100);
 /// Between looks at /proc/stat while the host says nothing: its unit is 10 ms, so that less says little.
 const STEAL_STEP: Duration = Duration::from_millis(100);
 /// Between walks over all threads for pinned ones.
@@ -74,7 +77,7 @@ impl Companion for Vcpud {
                 if controller.wants != told {
                     say_wants(&pages, controller.wants);
                 }
-                std::thread::sleep(STEP);
+                std::thread::sleep(controller.pause);
             }
             say_wants(&pages, 0);
             Ok(())
@@ -134,6 +137,8 @@ struct Controller {
     vcpud: guest::Vcpud,
     /// vCPUs that could be used at the last step.
     wants: u32,
+    /// Until the next step.
+    pause: Duration,
     started: Instant,
     meter: Meter,
     times_at: Option<Instant>,
@@ -151,6 +156,7 @@ impl Controller {
             parkable,
             vcpud: guest::Vcpud::default(),
             wants: 0,
+            pause: STEP,
             started: Instant::now(),
             meter: Meter::default(),
             times_at: None,
@@ -161,13 +167,16 @@ impl Controller {
 
     fn step(&mut self, host: Host) -> Result<()> {
         let now = Instant::now();
-        if self.pinned_at.is_none_or(|at| now - at >= PINNED_STEP) {
+        let room = host.entitlement.is_some_and(|room| room >= 1024 * self.cpus.len() as u64);
+        let nothing_parked = room && self.parking.parked().is_empty();
+        if !nothing_parked && self.pinned_at.is_none_or(|at| now - at >= PINNED_STEP) {
             // Read while everything is in use or not: a partition does not change what a thread asked for.
             self.pinned = readings::pinned_cpus(&self.root);
             self.pinned_at = Some(now);
         }
         let mut spent = CpuTime::default();
         if host.entitlement.is_none() {
+            self.pause = STEAL_STEP;
             if self.times_at.is_some_and(|at| now - at < STEAL_STEP) {
                 return Ok(());
             }
@@ -175,6 +184,10 @@ impl Controller {
             self.times_at = Some(now);
         }
         let kept = self.decide(host, spent, now)?;
+        if host.entitlement.is_some() {
+            let rests = (self.wants as usize) < kept.len();
+            self.pause = if rests { (self.pause * 2).min(REST) } else { STEP };
+        }
         let parked = self.cpus.iter().filter(|cpu| !kept.contains(cpu)).copied().collect();
         if parked != *self.parking.parked() {
             self.parking.park(&parked)?;
@@ -237,6 +250,26 @@ mod tests {
         assert_eq!(last(2048, 8), 2);
         drop(controller);
         assert_eq!(online(&root), 4);
+    }
+
+    /// What it costs a guest that has nothing to do, in wake-ups.
+    #[test]
+    fn it_looks_seldom_while_nothing_runs_and_often_while_all_cpus_have_work() {
+        let root = machine();
+        let parking = Parking::new(&root.root(), &root.path().join("run"), None).expect("hotplug");
+        let mut controller = Controller::new(root.root(), parking, vec![0, 1, 2, 3]);
+        let mut pause_after = |load: &str, host, steps| {
+            root.put("proc/loadavg", load);
+            for _ in 0..steps {
+                controller.step(host).expect("a step");
+            }
+            controller.pause
+        };
+        let (idle, busy) = ("0 0 0 1/99 1\n", "5 5 5 9/99 1\n");
+        let paired = Host { entitlement: Some(4096) };
+        assert_eq!(pause_after(idle, paired, 8), REST);
+        assert_eq!(pause_after(busy, paired, 1), STEP);
+        assert_eq!(pause_after(busy, Host { entitlement: None }, 1), STEAL_STEP);
     }
 
     #[test]

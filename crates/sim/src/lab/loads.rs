@@ -3,8 +3,8 @@
 //! is taken from the loads' own sources (crates/workloads).
 
 use crate::kernel::Kernel;
-use crate::program::Step::{Broadcast, Compute, Done, Hold, Lock, Post, Unlock, Until, Wait};
-use crate::program::Time::{Fixed, Mean, Within};
+use crate::program::Step::{Broadcast, Compute, CpuMutex, Done, Hold, Lock, Mutex, Post, Release, Unlock, Until, Wait};
+use crate::program::Time::{self, Fixed, Mean, Within};
 use crate::program::{MS, Step, US};
 use crate::scenario::{Measured, tasks};
 use crate::world::{Act, HOST, MachineId, World};
@@ -83,20 +83,21 @@ impl Load {
         Self { add: hackbench, metrics: &[metric("messages_per_s", MetricKind::Rate), SWITCHES] };
     pub(super) const LOCK: Self = Self { add: lock, metrics: &[metric("ops_per_s", MetricKind::Rate), SWITCHES] };
     pub(super) const SHOOTDOWN: Self = Self { add: shootdown, metrics: &[metric("ops_per_s", MetricKind::Rate)] };
-    pub(super) const WAKE: Self = Self {
-        add: wake,
-        metrics: &[
-            metric("requests_per_s", MetricKind::Rate),
-            metric("wake_p50", MetricKind::Late(500)),
-            metric("wake_p99", MetricKind::Late(990)),
-            SWITCHES,
-        ],
-    };
+    pub(super) const WAKE: Self = Self { add: wake, metrics: WAKE_UPS };
+    pub(super) const WAKE_LONG: Self = Self { add: wake_long, metrics: WAKE_UPS };
+    pub(super) const SPIN: Self = Self { add: spin, metrics: &[metric("iterations_per_s", MetricKind::Rate)] };
     pub(super) const TICK: Self = Self { add: tick, metrics: CLOCK };
     pub(super) const TICK_BESIDE: Self = Self { add: tick_beside, metrics: CLOCK };
 }
 
 const SWITCHES: Metric = metric("context_switches", MetricKind::Switches);
+
+const WAKE_UPS: &[Metric] = &[
+    metric("requests_per_s", MetricKind::Rate),
+    metric("wake_p50", MetricKind::Late(500)),
+    metric("wake_p99", MetricKind::Late(990)),
+    SWITCHES,
+];
 
 const CLOCK: &[Metric] = &[
     metric("on_time_share", MetricKind::OnTime),
@@ -167,10 +168,31 @@ pub fn broadcasts(world: &mut World, m: MachineId, threads: u32) -> Vec<Measured
 /// How long messages and requests take is worked out from what one vCPU of stock Linux did in the lab, without a sibling
 /// to wait for: 1.3 µs a message, 3.3 µs a request with its two switches (docs/results/tour.md, offline-to-one).
 ///
-/// Workers post themselves and sleep; a message thread wakes each, as schbench's.
+/// Workers post themselves and sleep; a message thread wakes each, as schbench's. Two kinds of locks of user mode: of
+/// the list of those who have posted, and of the CPU where a worker does its work.
 fn wake(world: &mut World, m: MachineId, threads: u32) -> Vec<Measured> {
-    tasks(world, m, "messages", 1, &[Wait(1), Compute(Fixed(500)), Post(2)]);
-    vec![tasks(world, m, "worker", threads, &[Post(1), Wait(2), Compute(Mean(US)), Done])]
+    wakes(world, m, threads, Within(800, 1200))
+}
+
+/// The same where a request is 10 µs of work, as on a server's CPU.
+fn wake_long(world: &mut World, m: MachineId, threads: u32) -> Vec<Measured> {
+    wakes(world, m, threads, Fixed(10 * US))
+}
+
+fn wakes(world: &mut World, m: MachineId, threads: u32, work: Time) -> Vec<Measured> {
+    const DESK: u32 = 0;
+    const CPUS: u32 = 8;
+    let look = [Mutex(DESK), Hold(Fixed(50)), Release];
+    let messages = [&[Wait(1)], &look[..], &[Compute(Fixed(400)), Post(2)]].concat();
+    let request = [CpuMutex(CPUS), Hold(work), Release, Done];
+    let worker = [&look[..], &[Post(1), Wait(2)], &request].concat();
+    tasks(world, m, "messages", 1, &messages);
+    vec![tasks(world, m, "worker", threads, &worker)]
+}
+
+/// Arithmetic.
+fn spin(world: &mut World, m: MachineId, threads: u32) -> Vec<Measured> {
+    vec![tasks(world, m, "spin", threads, &[Compute(Fixed(100 * US)), Done])]
 }
 
 fn clocks(world: &mut World, m: MachineId, threads: u32) -> Measured {

@@ -6,7 +6,7 @@ pub mod validate;
 
 use crate::kernel::topology::Shape;
 use crate::scenario::{Arm, Measured, Setup, guest, host, named_tasks};
-use crate::world::{Policy, World};
+use crate::world::World;
 use loads::Load;
 
 /// An arm of the lab.
@@ -25,6 +25,7 @@ pub const ARMS: &[LabArm] = &[
     LabArm { name: "stock", arm: Arm::STOCK, online: None },
     LabArm { name: "offline-to-one", arm: Arm::STOCK, online: Some(1) },
     LabArm { name: "entrain-host", arm: Arm::HOST, online: None },
+    LabArm { name: "entrain-always", arm: Arm::GUEST, online: None },
     LabArm { name: "entrain-both", arm: Arm::BOTH, online: None },
 ];
 
@@ -41,7 +42,7 @@ pub struct Machines {
 
 /// Two guests of four vCPUs on two pCPUs: `4x` of overcommit, and the machines of holders, yield and jitter.
 pub const FOUR_TIMES: Machines = Machines { pcpus: 2, guests: 2, vcpus: 4 };
-/// One guest of two vCPUs on two pCPUs: `under` of idle-hint.
+/// One guest of two vCPUs on two pCPUs: `alone`, and `under` of idle-hint.
 pub const ALONE: Machines = Machines { pcpus: 2, guests: 1, vcpus: 2 };
 
 /// One load of an experiment.
@@ -71,6 +72,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment::of("holders/lock", "two guests that fight for locks", FOUR_TIMES, Load::LOCK),
     Experiment::of("yield/lock", "the same, for its yields", FOUR_TIMES, Load::LOCK),
     Experiment::of("jitter/tick", "a 2 ms clock on each vCPU beside a contended lock", FOUR_TIMES, Load::TICK_BESIDE),
+    Experiment::of("alone/dbench", "a guest alone: a file server's clients", ALONE, Load::DBENCH),
+    Experiment::of("alone/hackbench", "the same: messages through pipes", ALONE, Load::HACKBENCH),
+    Experiment::of("alone/lock", "the same: threads on one kernel lock", ALONE, Load::LOCK),
+    Experiment::of("alone/shootdown", "the same: a page dropped", ALONE, Load::SHOOTDOWN),
+    Experiment::of("alone/wake", "the same: a message thread that wakes workers", ALONE, Load::WAKE),
+    Experiment::of("alone/wake-long", "the same with requests of 10 µs", ALONE, Load::WAKE_LONG),
+    Experiment::of("alone/spin", "the same: arithmetic", ALONE, Load::SPIN),
     Experiment::of("idle-hint/under", "wake-ups in a guest that is alone", ALONE, Load::WAKE),
     Experiment::of("idle-hint/over", "wake-ups in two overcommitted guests", FOUR_TIMES, Load::WAKE),
     Experiment {
@@ -101,7 +109,6 @@ impl Experiment {
         if self.noise {
             loads::wandering_noise(&mut world, pcpus);
         }
-        debug_assert!(arm.arm.guest == Policy::Eevdf || arm.arm.paired);
         named_tasks(Setup { world, end: loads::LENGTH, measured })
     }
 }

@@ -19,6 +19,8 @@ use crate::world::{Irq, MachineId};
 pub enum Spin {
     /// A lock, by number.
     Lock(u32),
+    /// A lock of user mode, by number.
+    Mutex(u32),
     /// The answers to its broadcast.
     Answers,
     /// Others at a barrier, by number.

@@ -88,7 +88,11 @@ impl World {
     fn kill(&mut self, m: MachineId, task: TaskId) {
         let machine = &mut self.machines[m.0 as usize];
         let state = &mut machine.tasks[task.0 as usize];
-        if state.vcpu.is_some() || state.preempt > 0 || !matches!(state.mode, Mode::Works | Mode::Between) {
+        if state.vcpu.is_some()
+            || state.preempt > 0
+            || !state.mutexes.is_empty()
+            || !matches!(state.mode, Mode::Works | Mode::Between)
+        {
             return;
         }
         // Whatever it is at ends as it does; then it exits.

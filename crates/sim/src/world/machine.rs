@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 
 use super::lane::{ENDLESS, Lane};
+use super::mutex::{Mutex, Tries};
 use super::{Event, HOST, MachineId, World};
 use crate::kernel::group::{GroupId, Max};
 use crate::kernel::mask::CpuMask;
@@ -59,6 +60,8 @@ pub(super) enum Mode {
     SpinsForAnswers(u32),
     /// Spins at a barrier.
     SpinsAtBarrier(u32),
+    /// Spins for a lock of user mode.
+    SpinsForMutex(u32),
     /// A vCPU: on its way into the guest.
     Enters,
     /// A vCPU: in the guest.
@@ -83,6 +86,9 @@ pub struct TaskState {
     pub(super) exits: bool,
     /// `preempt_count()`: not preemptible while above 0.
     pub(super) preempt: u32,
+    /// The locks of user mode that it holds, and what it has done to take another.
+    pub(super) mutexes: Vec<u32>,
+    pub(super) tries: Tries,
     rng: Rng,
     /// When it was woken, or its timer was due; `None`: it has run since.
     pub(super) woken_at: Option<u64>,
@@ -119,6 +125,7 @@ pub struct Machine {
     /// By number.
     pub tasks: Vec<TaskState>,
     pub(super) locks: BTreeMap<u32, Lock>,
+    pub(super) mutexes: BTreeMap<u32, Mutex>,
     pub(super) semaphores: BTreeMap<u32, Semaphore>,
     /// Who waits at each barrier.
     pub(super) barriers: BTreeMap<u32, Vec<TaskId>>,
@@ -183,6 +190,7 @@ impl World {
             lanes: (0..cpus).map(|_| Lane::new(id == HOST)).collect(),
             tasks: Vec::new(),
             locks: BTreeMap::new(),
+            mutexes: BTreeMap::new(),
             semaphores: BTreeMap::new(),
             barriers: BTreeMap::new(),
             bpf_timers: HashMap::new(),
@@ -217,6 +225,8 @@ impl World {
             timer_at: None,
             exits: false,
             preempt: 0,
+            mutexes: Vec::new(),
+            tries: Tries::default(),
             rng: Rng::new(seed),
             woken_at: None,
             ops: 0,

@@ -11,6 +11,7 @@ mod irq;
 mod kvm;
 mod lane;
 mod machine;
+mod mutex;
 mod record;
 mod spin;
 mod steps;

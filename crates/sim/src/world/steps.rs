@@ -2,6 +2,7 @@
 
 use super::lane::ENDLESS;
 use super::machine::Mode;
+use super::mutex::Tried;
 use super::{Event, Irq, MachineId, World};
 use crate::costs;
 use crate::kernel::TaskId;
@@ -33,6 +34,10 @@ impl World {
         let Some(task) = self.curr(m, cpu) else { return };
         match self.state(m, task).mode {
             Mode::SpinsForLock(_) | Mode::SpinsForAnswers(_) | Mode::SpinsAtBarrier(_) => self.spun(m, cpu),
+            Mode::SpinsForMutex(_) => {
+                self.state_mut(m, task).tries.spun = true;
+                self.next_step(m, cpu, task);
+            }
             Mode::Enters => self.guest_enter(cpu, task),
             Mode::Polls => self.sleep_halted(cpu, task),
             Mode::Works => {
@@ -99,6 +104,23 @@ impl World {
                     self.tell(m, cpu, What::Gives { lock });
                     self.unlock(m, cpu, lock);
                     self.preempt_add(m, cpu, task, false);
+                }
+                Step::Mutex(_) | Step::CpuMutex(_) => match self.try_mutex(m, cpu, task, step) {
+                    Tried::Taken => {}
+                    Tried::Spins(mutex) => {
+                        self.state_mut(m, task).mode = Mode::SpinsForMutex(mutex);
+                        self.tell(m, cpu, What::Spins { task, on: Spin::Mutex(mutex) });
+                        self.set_left(m, cpu, debt + costs::MUTEX_SPIN);
+                        return self.preempt_point(m, cpu);
+                    }
+                    Tried::Sleeps => return self.block(m, cpu, task),
+                },
+                Step::Release => {
+                    if self.release_mutex(m, cpu, task) {
+                        let left = self.lane(m, cpu).left + costs::WAKE_WINDOW;
+                        self.work(m, cpu, task, left);
+                        return self.preempt_point(m, cpu);
+                    }
                 }
                 Step::Barrier(barrier, parties) => {
                     let waiting = self.machines[m.0 as usize].barriers.entry(barrier).or_default();

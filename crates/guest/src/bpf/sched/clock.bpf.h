@@ -23,6 +23,12 @@ static __always_inline __u64 vcpu__running_vtime(const struct vcpu_ctx *v, __u64
 	return v->run_vtime + entrain_charge_share(entrain_sub(now, v->run_at), v->run_share);
 }
 
+/* Whether a task of that virtual time, which waits for the vCPU, takes it from the one that runs. */
+static __always_inline bool vcpu__makes_way(const struct vcpu_ctx *v, __u64 vtime, __u64 now)
+{
+	return v->run_at && !entrain_before(now, v->peace_until) && guest_preempts(vtime, vcpu__running_vtime(v, now));
+}
+
 /* The clock of a vCPU's queue. Others move it on as well, by this: what gets lost in a race is less than a slice. */
 static __always_inline __u64 vcpu__clock(struct vcpu_ctx *v, __u64 now)
 {

@@ -84,12 +84,16 @@ static __always_inline void vcpu__dispatch_waiting(__s32 cpu, struct vcpu_ctx *v
 		takeover__look(cpu, false, 0);
 }
 
-/* A vCPU whose queue of the kernel is empty: what it runs next. */
+/*
+ * A vCPU whose queue of the kernel is empty: what it runs next. Now and then what a switch costs is measured, from here
+ * to when the task that was chosen begins.
+ */
 static __always_inline void vcpu__dispatch(__s32 cpu, struct task_struct *prev)
 {
 	bool queued = prev && (prev->scx.flags & SCX_TASK_QUEUED);
 	struct vcpu_ctx *v = vcpu__of(cpu);
 
+	v->asked = queued || v->choices++ % COST_EVERY ? 0 : bpf_ktime_get_ns();
 	if (mode.contended)
 		vcpud__step(scx_bpf_now());
 	/* One whose group has no time left goes by ops.enqueue to where it waits for it. */
@@ -116,6 +120,7 @@ static __always_inline void vcpu__update_idle(__s32 cpu, bool idle)
 	if (!idle)
 		return;
 	v->run_at = 0;
+	v->asked = 0;
 	v->claim = 0;
 	page__publish_idle(cpu);
 	/* As an addition it is the barrier that the above needs. */

@@ -98,7 +98,7 @@ static __always_inline void task__tell(struct task_struct *p, struct task_ctx *t
 		return;
 	}
 	stats__count(wake_queued);
-	if (v->run_at && guest_preempts(t->vtime, vcpu__running_vtime(v, now))) {
+	if (vcpu__makes_way(v, t->vtime, now)) {
 		stats__count(preempts);
 		scx_bpf_kick_cpu(target, SCX_KICK_PREEMPT);
 	}
@@ -139,8 +139,8 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 	v = vcpu__of(target);
 	task__count_in(p, t, now);
 	task__join(t, target, now);
-	if (wakeup && target == cpu && v->run_at && cpu == bpf_get_smp_processor_id() &&
-	    guest_preempts(t->vtime, vcpu__running_vtime(v, now)) && !scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL)) {
+	if (wakeup && target == cpu && cpu == bpf_get_smp_processor_id() && vcpu__makes_way(v, t->vtime, now) &&
+	    !scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL)) {
 		/*
 		 * It takes the vCPU that wakes it. A kick would do, too, but that is an interrupt to itself, and in a
 		 * guest an exit; put into the vCPU's own queue it makes the kernel reschedule as it is. One at a time:

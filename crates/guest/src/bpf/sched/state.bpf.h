@@ -62,6 +62,10 @@ struct vcpu_ctx {
 	__u64 steal_at;	   /* the steal clock at `run_at`, ns; only while the guest is contended */
 	__u64 steal_clock; /* which of the steal clocks that was; 0 with `steal_at` 0: not read */
 	__u64 stay_at;	   /* when the running task came, ns */
+	__u64 peace_until; /* so long no waking task takes the vCPU from it, ns */
+	__u64 cost;	   /* of a switch here, ns (cost.h) */
+	__u64 choices;	   /* calls of ops.dispatch */
+	__u64 asked;	   /* when the choice began whose switch is measured; 0: none is */
 	__u64 burst;	   /* how long tasks run at a time, mean, ns */
 	__u64 ran;	   /* work since the start, ns */
 	__u64 pinned_ran;  /* of `ran`, by pinned tasks */

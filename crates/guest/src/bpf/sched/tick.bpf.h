@@ -28,6 +28,14 @@ static __always_inline void vcpu__look_after(__s32 cpu, struct vcpu_ctx *v, stru
 		helper__wake(p, vcpu__of(other)->parked);
 }
 
+/* Whether the first of a queue takes the vCPU: it came while the task that runs was left in peace. */
+static __always_inline bool queue__takes(__u64 queue, const struct vcpu_ctx *v, __u64 now)
+{
+	__u64 vtime = queue__head_vtime(queue);
+
+	return vtime != NO_HEAD && vcpu__makes_way(v, vtime, now);
+}
+
 /* `p` is the task that runs. */
 static __always_inline void vcpu__tick(struct task_struct *p)
 {
@@ -49,6 +57,9 @@ static __always_inline void vcpu__tick(struct task_struct *p)
 	page__publish_util(cpu, now);
 	page__publish_runnable(cpu);
 	v->compare = 1;
+	if (READ_ONCE(v->waiting) > 0 &&
+	    (queue__takes(QUEUE_OPEN(cpu), v, now) || queue__takes(QUEUE_PINNED(cpu), v, now)))
+		scx_bpf_task_set_slice(p, 0);
 	if (v->parked && !task__is_pinned(p) && vcpu__kept_for(p, cpu) >= 0)
 		scx_bpf_task_set_slice(p, 0);
 	vcpu__look_after(cpu, v, p);
