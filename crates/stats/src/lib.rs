@@ -81,6 +81,23 @@ pub fn ratio(boots: &[Vec<f64>], seed: u64) -> Option<Ratio> {
     Some(Ratio { median: middle, interval, pairs: all.len() })
 }
 
+/// How likely it is by chance alone that of `ratios` so many lie on one side of 1: the two-sided p value of the exact sign
+/// test (Conover, Practical Nonparametric Statistics, 3.4). Ratios of 1 say nothing and are left out. A bootstrap of few
+/// pairs is too sure of itself: three that happen to lie on one side, as they do in a quarter of all cases, leave 1 out.
+pub fn sign_test(ratios: &[f64]) -> f64 {
+    let above = ratios.iter().filter(|ratio| **ratio > 1.0).count();
+    let below = ratios.iter().filter(|ratio| **ratio < 1.0).count();
+    let n = above + below;
+    // Binomial coefficients over 2^n, one from the other.
+    let mut part = 0.5f64.powi(n as i32);
+    let mut tail = 0.0;
+    for i in 0..=above.min(below) {
+        tail += part;
+        part *= (n - i) as f64 / (i + 1) as f64;
+    }
+    (2.0 * tail).min(1.0)
+}
+
 fn median_of_sorted(sorted: &[f64]) -> Option<f64> {
     let half = sorted.len() / 2;
     match sorted.len() {
@@ -125,6 +142,14 @@ mod tests {
         // The sequence for seed 1234567 that the reference implementation gives.
         let mut random = SplitMix64(1_234_567);
         assert_eq!([random.next(), random.next()], [6_457_827_717_110_365_317, 3_203_168_211_198_807_973]);
+    }
+
+    #[test]
+    fn a_sign_test_needs_six_of_a_kind() {
+        let p = |above: usize, below: usize| sign_test(&[vec![2.0; above], vec![0.5; below], vec![1.0]].concat());
+        assert_eq!((p(3, 0), p(5, 0), p(0, 6)), (0.25, 0.0625, 0.03125));
+        assert!((p(9, 1) - 22.0 / 1024.0).abs() < 1e-12 && (p(7, 2) - 2.0 * 46.0 / 512.0).abs() < 1e-12);
+        assert_eq!((p(0, 0), p(3, 3)), (1.0, 1.0));
     }
 
     #[test]

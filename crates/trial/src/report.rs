@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use entrain_html::{Page, escape};
-use entrain_stats::{Ratio, median, ratio, spread};
+use entrain_stats::{Ratio, median, ratio, sign_test, spread};
 use serde::Serialize;
 
 use crate::daemon::Side;
@@ -22,7 +22,7 @@ const SEED: u64 = 24;
 enum Verdict {
     Better,
     Worse,
-    /// The interval holds 1, or there are too few rounds for one.
+    /// The interval holds 1, or so many rounds on one side of it are likely by chance (5 %).
     Open,
 }
 
@@ -35,8 +35,8 @@ impl Verdict {
         }
     }
 
-    fn of(ratio: &Ratio, lower_is_better: bool) -> Self {
-        match ratio.interval {
+    fn of(ratio: &Ratio, chance: f64, lower_is_better: bool) -> Self {
+        match ratio.interval.filter(|_| chance < 0.05) {
             Some((_, high)) if high < 1.0 => {
                 if lower_is_better {
                     Self::Better
@@ -183,8 +183,9 @@ impl Report {
             );
         }
         body += "</tbody></table><p>Each round has a window of A and one of B, in alternating order. B/A is the median of the \
-                 rounds' ratios; its interval is drawn from the rounds (bootstrap). Where the interval holds 1, or there are \
-                 fewer than two rounds, no difference is shown. Figures of the host include all that runs on it.</p>";
+                 rounds' ratios; its interval is drawn from the rounds (bootstrap). A difference is shown where \
+                 the interval leaves 1 out and so many rounds on one side of it come by chance in less than one of 20 trials \
+                 (sign test; six of six are needed). Figures of the host include all that runs on it.</p>";
         Page::new("entrain trial", "main{--width:70rem}").section(&body).finish()
     }
 }
@@ -215,8 +216,9 @@ fn row(rounds: &Rounds, id: &'static str, name: String, lower_is_better: bool) -
     if pairs.is_empty() {
         return None;
     }
-    let ratios: Vec<Vec<f64>> = pairs.iter().filter(|(a, _)| *a != 0.0).map(|(a, b)| vec![b / a]).collect();
-    let ratio = ratio(&ratios, SEED);
+    let ratios: Vec<f64> = pairs.iter().filter(|(a, _)| *a != 0.0).map(|(a, b)| b / a).collect();
+    let chance = sign_test(&ratios);
+    let ratio = ratio(&ratios.iter().map(|ratio| vec![*ratio]).collect::<Vec<_>>(), SEED);
     Some(Row {
         id,
         name,
@@ -225,7 +227,7 @@ fn row(rounds: &Rounds, id: &'static str, name: String, lower_is_better: bool) -
         b: pairs.iter().map(|(_, b)| *b).collect(),
         ratio: ratio.map(|ratio| ratio.median),
         interval: ratio.and_then(|ratio| ratio.interval),
-        verdict: ratio.map_or(Verdict::Open, |ratio| Verdict::of(&ratio, lower_is_better)),
+        verdict: ratio.map_or(Verdict::Open, |ratio| Verdict::of(&ratio, chance, lower_is_better)),
     })
 }
 
@@ -260,14 +262,16 @@ mod tests {
 
     #[test]
     fn a_figure_is_better_or_worse_by_its_own_direction() {
-        let report = report(vec![[10.0, 20.0], [11.0, 22.0], [9.0, 18.0]], None);
+        let six = [10.0, 11.0, 9.0, 10.5, 9.5, 10.1].map(|a| [a, 2.0 * a]);
+        let report = report(six.to_vec(), None);
         let of = |id| report.rows.iter().find(|row| row.id == id).expect("measured");
         assert_eq!((of(COMMAND).ratio, of(COMMAND).verdict), (Some(2.0), Verdict::Better));
         assert_eq!((of("switches").ratio, of("switches").verdict), (Some(0.5), Verdict::Better));
         assert!(report.text().contains("2.000 [2.000, 2.000]"), "{}", report.text());
         let open = self::report(vec![[10.0, 20.0], [20.0, 10.0], [10.0, 10.0]], None);
         assert_eq!(open.rows[0].verdict, Verdict::Open);
-        assert_eq!(self::report(vec![[10.0, 20.0]], None).rows[0].verdict, Verdict::Open, "one round shows nothing");
+        let few = self::report(six[..5].to_vec(), None);
+        assert_eq!(few.rows[0].verdict, Verdict::Open, "five of five come by chance in one of sixteen trials");
     }
 
     #[test]

@@ -153,11 +153,13 @@ impl Fleet {
 /// so whoever comes second with one (a copy on the same host, a guest of another namespace that KubeVirt gave the same, a
 /// tenant who means harm) is told apart by its process, and so is a VM without one.
 fn key(identity: &Identity, pid: i32, taken: impl Fn(&str) -> bool) -> String {
-    match &identity.uuid {
-        Some(uuid) if !taken(uuid) => uuid.clone(),
-        Some(uuid) => format!("{uuid}@{pid}"),
-        None => format!("{}@{pid}", identity.name),
+    if let Some(uuid) = identity.uuid.as_ref().filter(|uuid| !taken(uuid)) {
+        return uuid.clone();
     }
+    let first = format!("{}@{pid}", identity.uuid.as_ref().unwrap_or(&identity.name));
+    // A process may have several VMs.
+    let others = (2u32..).map(|nth| format!("{first}.{nth}"));
+    std::iter::once(first.clone()).chain(others).find(|key| !taken(key)).unwrap_or_default()
 }
 
 /// vCPUs that are not what they were: gone, or in another thread.
@@ -232,6 +234,8 @@ mod tests {
         assert_eq!(key(&with, 7, |_| false), uuid);
         assert_eq!(key(&with, 8, |key| key == uuid), format!("{uuid}@8"));
         assert_eq!(key(&Identity::unknown(9), 9, |_| false), "pid 9@9");
+        let two = ["pid 9@9", "pid 9@9.2"];
+        assert_eq!(key(&Identity::unknown(9), 9, |key| two.contains(&key)), "pid 9@9.3", "three in one process");
         // A name may look like a UUID, and is not one.
         let named = Identity { name: uuid.into(), ..Identity::default() };
         assert_eq!(key(&named, 7, |_| false), format!("{uuid}@7"));
