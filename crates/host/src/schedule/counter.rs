@@ -20,13 +20,13 @@ fn ns(ticks: u64, hz: u64) -> u64 {
 #[cfg(target_arch = "aarch64")]
 fn read() -> Option<Counter> {
     let (hz, ticks): (u64, u64);
-    let before = entrain_system::clock::monotonic_ns();
+    let before = entrain_system::monotonic_ns();
     // SAFETY: registers that Linux lets every process read.
     unsafe {
         std::arch::asm!("mrs {}, cntfrq_el0", out(reg) hz, options(nomem, nostack));
         std::arch::asm!("isb", "mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack));
     }
-    let after = entrain_system::clock::monotonic_ns();
+    let after = entrain_system::monotonic_ns();
     let clock = before + after.saturating_sub(before) / 2;
     (hz > 0).then(|| Counter { hz, began: clock.wrapping_sub(ns(ticks, hz)).cast_signed() })
 }
