@@ -39,7 +39,8 @@ impl Spots {
     }
 }
 
-/// An arm that is set up. [`Standing::down`] undoes it; the runner always calls it while the machine lives.
+/// An arm that is set up, or has begun to be. [`Standing::down`] undoes it; the runner always calls it while the machine
+/// lives. Dropped without that, it ends what runs in the background.
 pub(super) struct Standing<'a> {
     rig: &'a dyn Rig,
     done: Vec<Done<'a>>,
@@ -59,21 +60,22 @@ struct Files {
 }
 
 impl<'a> Standing<'a> {
-    /// Does the steps in order. On an error those that were done are undone; an error in that outweighs it.
-    pub(super) fn up(rig: &'a dyn Rig, steps: &'a [Step], spots: &Spots) -> Result<Self, Stop> {
-        let mut this = Self { rig, done: Vec::new() };
+    pub(super) fn new(rig: &'a dyn Rig) -> Self {
+        Self { rig, done: Vec::new() }
+    }
+
+    /// Does the steps in order, up to the first that fails.
+    pub(super) fn up(&mut self, steps: &'a [Step], spots: &Spots) -> Result<(), Stop> {
         for (number, step) in steps.iter().enumerate() {
             for spot in spots.at(step.on) {
-                let done = if step.background { this.background(number, step, spot) } else { this.once(step, spot) };
-                if let Err(stop) = done {
-                    return match stop {
-                        Stop::Failed(_) => Err(this.down().err().unwrap_or(stop)),
-                        other => Err(other),
-                    };
+                if step.background {
+                    self.background(number, step, spot)?;
+                } else {
+                    self.once(step, spot)?;
                 }
             }
         }
-        Ok(this)
+        Ok(())
     }
 
     fn once(&mut self, step: &'a Step, spot: &Spot) -> Result<(), Stop> {

@@ -14,6 +14,7 @@ done 2>/dev/null | head -n 600
 part 'sched_ext'; grep -s . /sys/kernel/sched_ext/state /sys/kernel/sched_ext/nr_rejected /sys/kernel/sched_ext/root/ops /sys/kernel/sched_ext/root/events
 part 'status of this side'
 if [ -e /sys/kernel/debug/kvm ] && [ -S /run/entrain/host.sock ]; then entrain top --once --json; else entrain guest --status --json || entrain guest --status; fi 2>&1 | head -n 200
+part 'what the daemons said'; tail -n 60 /run/entrain-arm.*.out 2>/dev/null
 part 'interrupts'; cat /proc/interrupts
 part 'runqueues and timers'
 cat /sys/kernel/debug/sched/debug 2>/dev/null | head -n 300

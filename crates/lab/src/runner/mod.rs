@@ -305,10 +305,7 @@ impl<'a> Run<'a> {
                     visit.configuration.name.as_ref()
                 ));
                 self.awake(rig.as_ref(), visit, &mut awake)?;
-                if let Err(stop) = self.visit(rig.as_ref(), visit, boot, number as u32, at) {
-                    at.evidence = self.evidence(rig.as_ref(), visit, &stop, at);
-                    return Err(stop);
-                }
+                self.visit(rig.as_ref(), visit, boot, number as u32, at)?;
                 // The next arm must not be blamed.
                 rig.settle()?;
             }
@@ -371,17 +368,20 @@ impl<'a> Run<'a> {
         let (arm, configuration) = (visit.arm.name.as_ref(), visit.configuration.name.as_ref());
         self.bar.set(&format!("boot {}: {arm}, {configuration}: setting up", self.boots));
         let first = self.spots(visit, 0.0, 0.0, boot);
-        let standing = match Standing::up(rig, &visit.arm.steps, &first) {
-            Ok(standing) => standing,
-            Err(stop) => return self.noted(stop, at, visit),
+        let mut standing = Standing::new(rig);
+        let result = match standing.up(&visit.arm.steps, &first) {
+            Ok(()) => self.slowly(rig).and_then(|()| self.loads(rig, visit, &standing, boot, round, at)),
+            Err(stop) => self.noted(stop, at, visit),
         };
-        let result = self.slowly(rig).and_then(|()| self.loads(rig, visit, &standing, boot, round, at));
         if !matches!(result, Err(Stop::Lost(_) | Stop::Fatal(_) | Stop::Cancelled)) {
             rig.set_pace(self.setup_factor())?;
         }
         match result {
-            // A lost machine can't be put in order; its successor starts afresh.
-            Err(stop @ (Stop::Lost(_) | Stop::Fatal(_))) => Err(stop),
+            // A lost machine can't be put in order; its successor starts afresh. What was set up still runs and can be asked.
+            Err(stop @ (Stop::Lost(_) | Stop::Fatal(_))) => {
+                at.evidence = self.evidence(rig, visit, &stop, at);
+                Err(stop)
+            }
             other => standing.down().and(other),
         }
     }

@@ -40,19 +40,27 @@ struct World {
     background_dies: bool,
     /// A machine that answers no shell any more.
     dumb: Option<Target>,
+    /// The load at which one does not end in its time.
+    late: Option<u32>,
+    /// What ran in the background when the machines were asked why.
+    asked: Vec<Vec<String>>,
 }
 
 struct FakeRig(Rc<RefCell<World>>);
 
 struct FakeJob {
     world: Rc<RefCell<World>>,
-    outcome: Result<Outcome>,
+    outcome: Option<Result<Outcome>>,
     background: Option<String>,
 }
 
 fn fault(class: FaultClass) -> LabError {
     let console = vec!["[   12.3] Kernel panic - not syncing: corrupted stack end".to_owned()];
     LabError::Fault(Box::new(Fault { class, who: Target::Host, emulated: true, detail: "seen".into(), console }))
+}
+
+fn deadline(what: String) -> LabError {
+    LabError::Deadline { what, limit: std::time::Duration::from_secs(1) }
 }
 
 impl Rig for FakeRig {
@@ -68,6 +76,7 @@ impl Rig for FakeRig {
                 w.loads += 1;
                 let (boot, load) = (w.boots, w.loads);
                 match w.faults.get(&boot) {
+                    _ if w.late == Some(load) => Err(deadline(line)),
                     Some(at) if *at == load => Err(fault(FaultClass::StackEnd)),
                     _ => Ok(said(0, &w.measure(target, &command.argv))),
                 }
@@ -86,15 +95,18 @@ impl Rig for FakeRig {
                 background = Some(name);
                 Ok(said(0, ""))
             }
-            "sh" if w.dumb == Some(target) => {
-                Err(LabError::Deadline { what: line, limit: std::time::Duration::from_secs(1) })
+            "sh" if w.dumb == Some(target) => Err(deadline(line)),
+            "sh" if line.contains("sched_ext_dump") => {
+                let running = w.background.clone();
+                w.asked.push(running);
+                Ok(said(0, ""))
             }
             "sh" => Ok(said(i32::from(w.background.is_empty()), "")),
             "fail" => Ok(Outcome { status: 3, stderr: b"no such thing".to_vec(), ..Outcome::default() }),
             _ => Ok(said(0, "7.3.4-fake")),
         };
         drop(w);
-        Ok(Box::new(FakeJob { world, outcome, background }))
+        Ok(Box::new(FakeJob { world, outcome: Some(outcome), background }))
     }
     fn put(&self, _: Target, _: &str, _: &[u8], _: u32) -> Result<()> {
         Ok(())
@@ -175,13 +187,21 @@ impl World {
 }
 
 impl Job for FakeJob {
-    fn wait(self: Box<Self>) -> Result<Outcome> {
-        self.outcome
+    fn wait(mut self: Box<Self>) -> Result<Outcome> {
+        self.outcome.take().expect("waited for once")
     }
     fn kill(&self, _signal: i32) -> Result<()> {
         let mut world = self.world.borrow_mut();
         world.background.retain(|one| Some(one) != self.background.as_ref());
         Ok(())
+    }
+}
+
+impl Drop for FakeJob {
+    fn drop(&mut self) {
+        if self.background.is_some() {
+            self.kill(9).expect("it is a fake");
+        }
     }
 }
 
@@ -350,7 +370,7 @@ fn each_machine_is_asked_why_something_did_not_end() {
     let parts: Vec<&str> = text.split("########").collect();
     assert!(parts[0].contains("lock under stock") && parts.len() == 4, "{text}");
     assert!(parts[2].contains("no answer") && !parts[3].contains("no answer"), "one that hangs holds up no other");
-    let late = Stop::from(LabError::Deadline { what: "lock".into(), limit: std::time::Duration::from_secs(1) });
+    let late = Stop::from(deadline("lock".into()));
     assert!(evidence::is_wanted(&late) && !evidence::is_wanted(&Stop::Cancelled));
 }
 
@@ -379,6 +399,18 @@ fn a_longer_window_of_a_quick_run_has_its_own_deadline() {
     let text = FILE.replace("seconds = 2\n", "seconds = 1\n").replace("[machine]", "[quick]\nseconds = 2\n[machine]");
     let (report, _) = run_choice(&text, World::default(), Choice { quick: true, ..Choice::default() });
     assert!(report.ok(), "{report:#?}");
+}
+
+#[test]
+fn what_was_set_up_still_runs_when_machines_are_asked_why() {
+    let asked = (1..8).flat_map(|late| {
+        let choice = Choice { arms: vec!["daemon".into()], boots: Some(1), seed: 1, ..Choice::default() };
+        let (_, world) = run_choice(FILE, World { late: Some(late), ..World::default() }, choice);
+        let world = world.borrow();
+        assert!(!world.asked.is_empty(), "load {late}");
+        world.asked.clone()
+    });
+    assert!(asked.into_iter().any(|running| running == ["served"]));
 }
 
 #[test]
