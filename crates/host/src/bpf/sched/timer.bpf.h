@@ -65,7 +65,7 @@ static __always_inline __u64 x86__timer(__u64 kvm_vcpu)
 {
 	struct kvm_vcpu *vcpu = (void *)kvm_vcpu;
 	struct kvm_lapic *apic;
-	__u64 deadline, tsc, khz;
+	__u64 deadline, tsc, khz, now;
 
 	if (!kvm_vcpu || !bpf_core_field_exists(struct kvm_vcpu_arch, apic) ||
 	    !bpf_core_field_exists(struct kvm_vcpu_arch, last_guest_tsc) ||
@@ -74,12 +74,16 @@ static __always_inline __u64 x86__timer(__u64 kvm_vcpu)
 	apic = BPF_CORE_READ(vcpu, arch.apic);
 	if (!apic)
 		return 0;
+	now = bpf_ktime_get_ns();
 	deadline = BPF_CORE_READ(apic, lapic_timer.tscdeadline);
 	khz = BPF_CORE_READ(vcpu, arch.virtual_tsc_khz);
-	if (!deadline || !khz)
-		return BPF_CORE_READ(apic, lapic_timer.target_expiration);
+	if (!deadline || !khz) {
+		/* Of a timer that has fired nobody takes this back. */
+		deadline = BPF_CORE_READ(apic, lapic_timer.target_expiration);
+		return deadline > now ? deadline : 0;
+	}
 	tsc = BPF_CORE_READ(vcpu, arch.last_guest_tsc);
-	return bpf_ktime_get_ns() + ticks__ns(entrain_sub(deadline, tsc), khz, ENTRAIN_MSEC);
+	return now + ticks__ns(entrain_sub(deadline, tsc), khz, ENTRAIN_MSEC);
 }
 
 /*
