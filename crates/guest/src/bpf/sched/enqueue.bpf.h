@@ -87,6 +87,12 @@ static __always_inline void task__tell(struct task_struct *p, struct task_ctx *t
 		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 		return;
 	}
+	/*
+	 * A vCPU that was woken for nothing idles on, and ops.update_idle is not told: it may have looked before this
+	 * task came, while its bit was still taken. The kernel itself sees to the CPU that the task is counted on.
+	 */
+	if (target != scx_bpf_task_cpu(p) && !READ_ONCE(v->run_at))
+		scx_bpf_kick_cpu(target, SCX_KICK_IDLE);
 	if (!wakeup) {
 		/*
 		 * A task whose slice is over makes way for another: an idle vCPU may have it. For one that computes,
