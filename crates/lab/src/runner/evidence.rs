@@ -14,7 +14,7 @@ use crate::rig::Rig;
 /// Gathers it inside a machine.
 const SCRIPT: &str = include_str!("evidence.sh");
 /// For each machine, of its own time; one that hangs says nothing, and must not hold up the others for long.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// Whether evidence tells more than the fault itself does: a fault has its console, a deadline has nothing.
 pub(super) fn is_wanted(stop: &Stop) -> bool {
