@@ -81,8 +81,7 @@ void sim_timer_saved(struct task_struct *p)
 	host_timer(&timer);
 }
 
-/* What the daemon lays out before loading: the kind of virtualization, pCPUs and the cache domains that they belong to.
- */
+/* What the daemon lays out before loading: the kind of virtualization, pCPUs and their cache domains. */
 void sim_topology(__u32 cpu, __u32 llc)
 {
 	struct entrain_pcpu *pcpu;

@@ -5,7 +5,7 @@ mod image;
 mod object;
 
 pub(crate) use calls::CALLS;
-pub(crate) use object::{Object, Side};
+pub(crate) use object::{Object, Probes, Side};
 
 use std::ffi::{c_char, c_void};
 

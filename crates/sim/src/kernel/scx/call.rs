@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 
 use super::super::counts::{Count, Kind};
 use super::super::{Kernel, TaskId};
-use crate::native::{Done, Object, Ops, TaskPtr};
+use crate::native::{Done, Object, Ops, Probes, TaskPtr};
 
 /// `HARDIRQ_OFFSET` of linux/preempt.h.
 const HARDIRQ_OFFSET: u64 = 1 << 24;
@@ -73,16 +73,19 @@ impl Kernel {
         result
     }
 
+    /// Calls programs on tracepoints, where the object has some.
+    fn call_probes(&mut self, call: impl FnOnce(&Probes)) {
+        self.scx_call(None, |object, _| object.probes.as_ref().map(call));
+    }
+
     /// The tracepoint sched_switch.
     pub(crate) fn probe_switch(&mut self, prev: Option<TaskId>, next: Option<TaskId>, gone: bool) {
         let of = |k: &Self, task: Option<TaskId>| task.map_or(k.idle_pointer(), |task| k.pointer(task));
         let (out, into) = (of(self, prev), of(self, next));
         self.counted(Kind::Switch, |kernel| {
-            kernel.scx_call(None, |object, _| {
-                if let Some(probes) = &object.probes {
-                    // SAFETY: the pointers are the object's.
-                    unsafe { (probes.switch)(!gone, out, into, u32::from(gone)) };
-                }
+            kernel.call_probes(|probes| {
+                // SAFETY: the pointers are the object's.
+                unsafe { (probes.switch)(!gone, out, into, u32::from(gone)) };
             });
         });
     }
@@ -91,11 +94,9 @@ impl Kernel {
     pub(crate) fn probe_wakeup(&mut self, task: TaskId) {
         let pointer = self.pointer(task);
         self.counted(Kind::Wake, |kernel| {
-            kernel.scx_call(None, |object, _| {
-                if let Some(probes) = &object.probes {
-                    // SAFETY: the pointer is the object's.
-                    unsafe { (probes.wakeup)(pointer) };
-                }
+            kernel.call_probes(|probes| {
+                // SAFETY: the pointer is the object's.
+                unsafe { (probes.wakeup)(pointer) };
             });
         });
     }
@@ -103,11 +104,9 @@ impl Kernel {
     /// The tracepoint kvm_wfx_arm64: the current thread's guest waits for an event.
     pub(crate) fn probe_wfx(&mut self) {
         self.counted(Kind::Yield, |kernel| {
-            kernel.scx_call(None, |object, _| {
-                if let Some(probes) = &object.probes {
-                    // SAFETY: the program takes plain numbers.
-                    unsafe { (probes.wfx)(0, true) };
-                }
+            kernel.call_probes(|probes| {
+                // SAFETY: the program takes plain numbers.
+                unsafe { (probes.wfx)(0, true) };
             });
             kernel.scx_flush();
         });
@@ -117,11 +116,9 @@ impl Kernel {
     pub(crate) fn probe_timer_saved(&mut self, task: TaskId) {
         let pointer = self.pointer(task);
         self.counted(Kind::Switch, |kernel| {
-            kernel.scx_call(None, |object, _| {
-                if let Some(probes) = &object.probes {
-                    // SAFETY: the pointer is the object's.
-                    unsafe { (probes.timer_saved)(pointer) };
-                }
+            kernel.call_probes(|probes| {
+                // SAFETY: the pointer is the object's.
+                unsafe { (probes.timer_saved)(pointer) };
             });
             kernel.scx_flush();
         });
