@@ -25,7 +25,7 @@ pub(crate) fn write<T: Serialize>(path: &Path, what: Option<&T>) -> io::Result<(
 pub(crate) fn take<T: DeserializeOwned>(path: &Path) -> Option<T> {
     let text = fs::read(path).ok()?;
     let left = serde_json::from_slice(&text)
-        .inspect_err(|error| warn!("{}: no record of what to put back, ignored: {error}", path.display()));
+        .inspect_err(|error| warn!("{}: no record of an earlier daemon, ignored: {error}", path.display()));
     let _ = fs::remove_file(path);
     left.ok()
 }

@@ -31,6 +31,10 @@ const DISCOVERY_PART: u32 = 20;
 /// How much of each heartbeat the self-test hammers; the vCPUs need the rest.
 const SELFTEST: Duration = Duration::from_millis(50);
 
+/// Rings of VMs that are not known yet, kept until the next look; who rings beyond these rings again a second later. Any
+/// process with KVM's device can ring for a VM that the table has no room for.
+const UNHEARD: usize = 64;
+
 /// All that the daemon has and does.
 pub(super) struct MainLoop {
     fleet: Fleet,
@@ -38,6 +42,8 @@ pub(super) struct MainLoop {
     mode: Box<dyn Mode>,
     events: Events,
     timers: Timers,
+    /// Rings whose VM was not known: thread, process, page.
+    unheard: Vec<(i32, i32, u64)>,
     /// Before this no VMs are looked for.
     rested: Instant,
     heart: Heart,
@@ -78,6 +84,7 @@ impl MainLoop {
             mode,
             events,
             timers: Timers::new(started),
+            unheard: Vec::new(),
             rested: started,
             heart,
             pcpus,
@@ -100,6 +107,9 @@ impl MainLoop {
                     Event::Doorbell { tid, tgid, gpa } => {
                         // A guest rings that is not known yet.
                         if !self.fleet.doorbell(tid, tgid, gpa) {
+                            if self.unheard.len() < UNHEARD {
+                                self.unheard.push((tid, tgid, gpa));
+                            }
                             self.look_soon();
                         }
                     }
@@ -181,6 +191,9 @@ impl MainLoop {
             // Out of memory and the like: the VMs that are known go on, and the next pass is a second away.
             warn!("cannot look for VMs now: {error}");
         }
+        for (tid, tgid, gpa) in std::mem::take(&mut self.unheard) {
+            self.fleet.doorbell(tid, tgid, gpa);
+        }
         self.heart.set_entries(self.fleet.entries());
         self.give_classes()?;
         self.pcpus.tell(&self.fleet.programs);
@@ -191,6 +204,7 @@ impl MainLoop {
         self.work.discovery_ns += took.as_nanos() as u64;
         self.fleet.look_again();
         self.search();
+        self.fleet.remember();
         Ok(())
     }
 

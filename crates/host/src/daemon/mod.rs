@@ -19,7 +19,7 @@ use crate::classes::Classes;
 use crate::classes::apply::{Weights, clean_up};
 use crate::error::{HostError, system};
 use crate::finder::Finder;
-use crate::fleet::{Fleet, Search};
+use crate::fleet::{Fleet, Remembered, Search};
 use crate::mode::Mode;
 use crate::pcpus::Pcpus;
 use crate::programs::Programs;
@@ -94,7 +94,8 @@ pub(crate) fn run(
     // All is loaded and attached: from here on file descriptors are enough.
     let left = privilege::drop_after_loading(mode.needs()).map_err(system("cannot give up capabilities"))?;
     info!("kept of all capabilities: {left:?}");
-    let fleet = Fleet::new(programs, Root::live(), Search { never: !options.search, bell: features.kvm_hypercall });
+    let search = Search { never: !options.search, bell: features.kvm_hypercall };
+    let fleet = Fleet::new(programs, Root::live(), search, Remembered::open(&options.run_dir));
     let ticker = fleet.programs.ticker();
     let heart = Heart::start(move |entries| ticker.tick(entries), events.waker()?)?;
     let weights = Weights::recorded_in(&options.run_dir);

@@ -82,7 +82,8 @@ impl Fleet {
         let told = self.eyes.ask(now.user, move || Identity::of(&root, pid));
         let identity = told.unwrap_or_else(|| Identity::unknown(pid));
         let key = key(&identity, pid, |key| self.vms.values().any(|vm| vm.key == key));
-        let vm = Vm::new(number, identity, key, FoundVm { tgid: now.tgid, user: now.user, ..FoundVm::default() });
+        let mut vm = Vm::new(number, identity, key, FoundVm { tgid: now.tgid, user: now.user, ..FoundVm::default() });
+        vm.scan.restart(self.remembered.take(pid));
         info!("found {} (pid {}, {}): {} vCPUs", vm.name(), now.tgid, vm.key, now.vcpus.len());
         self.vms.insert(kvm, vm);
         true

@@ -1,12 +1,13 @@
 //! All VMs of this host: who is there, and the pairing of each.
 //!
 //! `follow` keeps the table as discovery finds the VMs, `search` looks for their agents and pairs, `let_go` ends pairings,
-//! `shares` tells each VM what it can have of the pCPUs,
+//! `remembered` keeps for the next daemon where their pages are, `shares` tells each VM what it can have of the pCPUs,
 //! `standstill` compares what is counted with what the kernel counts.
 
 mod follow;
 mod let_go;
 mod numbers;
+mod remembered;
 mod search;
 mod shares;
 mod standstill;
@@ -26,6 +27,7 @@ use crate::interface::{HOST_VCPUS, HOST_VMS};
 use crate::programs::Programs;
 use crate::vm::Vm;
 use numbers::Numbers;
+pub(crate) use remembered::Remembered;
 pub(crate) use search::Search;
 use turns::{Allowance, Turns};
 
@@ -40,6 +42,7 @@ pub(crate) struct Fleet {
     full: bool,
     shares: Shares,
     search: Search,
+    remembered: Remembered,
     turns: Turns,
     allowance: Allowance,
     eyes: Eyes,
@@ -50,7 +53,7 @@ pub(crate) struct Fleet {
 
 impl Fleet {
     /// No VMs yet, under the kernel's own scheduler.
-    pub(crate) fn new(programs: Programs, root: Root, search: Search) -> Self {
+    pub(crate) fn new(programs: Programs, root: Root, search: Search, remembered: Remembered) -> Self {
         Self {
             programs,
             root,
@@ -60,6 +63,7 @@ impl Fleet {
             full: false,
             shares: Shares::new(Instant::now(), false),
             search,
+            remembered,
             turns: Turns::default(),
             allowance: Allowance::new(Instant::now()),
             eyes: Eyes::default(),

@@ -44,6 +44,11 @@ impl Fleet {
         self.vms.values().any(|vm| self.search.wants(vm) && (!vm.offers.is_empty() || vm.scan.first()))
     }
 
+    /// Writes down for the next daemon where the pages of all VMs are.
+    pub(crate) fn remember(&mut self) {
+        self.remembered.follow(self.vms.values());
+    }
+
     /// All VMs that are not paired with all their vCPUs are looked at once more.
     pub(crate) fn look_again(&mut self) {
         self.vms.values_mut().for_each(|vm| vm.look = true);

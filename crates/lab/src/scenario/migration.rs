@@ -18,6 +18,7 @@ use signal_hook::consts::SIGTERM;
 
 use super::interface::{Context, Scenario};
 use super::lifecycle::Left;
+use super::log::{PAIRED, last, seconds, since};
 use super::memcheck::{Witness, memory_is_sound};
 use super::product::{SETTLE, Service, await_served, shell, unmet, wait_for};
 use super::status;
@@ -55,9 +56,8 @@ const FILL: Duration = Duration::from_secs(4);
 const PATIENCE: Duration = Duration::from_secs(90);
 /// How long the load goes on where the guest has arrived.
 const AFTERWARDS: Duration = Duration::from_secs(4);
-/// What the daemon logs when it lets go, and when it has paired.
+/// What the daemon logs when it lets go.
 const LET_GO: &str = "(live migration); let go of its pages";
-const PAIRED: &str = ": paired with";
 
 impl Scenario for Migration {
     fn name(&self) -> &'static str {
@@ -209,39 +209,4 @@ fn clock(rig: &dyn Rig) -> Result<f64> {
     let text = shell(rig, Target::Host, "touch /run/entrain-lab-now && stat -c %y /run/entrain-lab-now")?;
     let time = text.split_whitespace().nth(1).and_then(seconds);
     time.ok_or_else(|| unmet(format!("no time of day: {text}")))
-}
-
-/// When the log says so for the last time; its lines begin with `2026-01-31T12:34:56.789Z`.
-fn last(log: &str, text: &str) -> Result<f64> {
-    let time = |line: &str| seconds(line.split_whitespace().next()?.split_once('T')?.1.trim_end_matches('Z'));
-    let found = log.lines().rev().find(|line| line.contains(text)).and_then(time);
-    found.ok_or_else(|| unmet(format!("the daemon's log does not say '{text}': {}", log.trim())))
-}
-
-/// `12:34:56.789` as seconds.
-fn seconds(time: &str) -> Option<f64> {
-    let mut parts = time.split(':').map(|part| part.parse::<f64>().ok());
-    let (hours, minutes, seconds) = (parts.next()??, parts.next()??, parts.next()??);
-    Some(hours * 3600.0 + minutes * 60.0 + seconds)
-}
-
-/// From one time of day to another, which may be on the next day or a little earlier.
-fn since(from: f64, to: f64) -> f64 {
-    const DAY: f64 = 86_400.0;
-    (to - from + DAY / 2.0).rem_euclid(DAY) - DAY / 2.0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_logs_times_are_read_and_compared() {
-        let log = "2026-11-22T23:59:59.500Z  INFO host: a: paired with 2 of 2 vCPUs\nnonsense: paired with\n\
-                   2026-11-23T00:00:00.250Z  INFO host: a: its memory is being copied (live migration); let go of its pages\n";
-        let (let_go, paired) = (last(log, LET_GO).unwrap(), last(log.lines().next().unwrap(), PAIRED).unwrap());
-        assert_eq!(since(paired, let_go), 0.75);
-        assert_eq!(since(let_go, paired), -0.75);
-        assert!(last(log, "never said").is_err());
-    }
 }

@@ -13,6 +13,7 @@ mod hotplug;
 mod interface;
 mod isolated;
 mod lifecycle;
+mod log;
 mod memcheck;
 mod migration;
 mod patience;

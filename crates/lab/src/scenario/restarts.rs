@@ -14,6 +14,7 @@ use serde::Deserialize;
 use signal_hook::consts::SIGTERM;
 
 use super::interface::{Context, Scenario};
+use super::log::{PAIRED, READY, first, last, since};
 use super::product::{SETTLE, Service, await_served, unmet, wait_for};
 use super::status;
 use crate::metric::Better::{Higher, Lower};
@@ -34,6 +35,8 @@ struct Params {
 struct Seen {
     stood_still: u32,
     lost: u32,
+    /// How long each daemon took from being ready until the last guest was paired, s.
+    pairing: Vec<f64>,
     /// The first lines that say so.
     lines: Vec<String>,
 }
@@ -79,6 +82,11 @@ impl Scenario for Restarts {
         for line in &seen.lines {
             context.bar.announce(line);
         }
+        seen.pairing.sort_by(f64::total_cmp);
+        // The first daemon has no other before it that would have told it where to look.
+        let [.., slowest] = seen.pairing[..] else { return Err(unmet("no daemon ran")) };
+        readings.push("pairing", "ms", Lower, 1e3 * seen.pairing[seen.pairing.len() / 2]);
+        readings.push("pairing_slowest", "ms", Lower, 1e3 * slowest);
         readings.push("daemons", "1", Higher, f64::from(params.times));
         readings.push("stood_still", "1", Lower, f64::from(seen.stood_still));
         readings.push("lost", "1", Lower, f64::from(seen.lost));
@@ -109,7 +117,9 @@ fn serve(rig: &dyn Rig, context: &Context, mode: &str, seen: &mut Seen) -> Resul
         seen.stood_still += 1;
         seen.lines.push(format!("of {} VMs {ran} ran: {}", context.guests.len(), status::brief(&after)));
     }
-    seen.log(&daemon.end(SIGTERM)?);
+    let log = daemon.end(SIGTERM)?;
+    seen.pairing.push(since(first(&log, READY)?, last(&log, PAIRED)?));
+    seen.log(&log);
     Ok(())
 }
 
