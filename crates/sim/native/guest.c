@@ -42,6 +42,25 @@ void sim_topology(__u32 cpu, __u32 llc)
 	vcpus[cpu].llc = llc;
 }
 
+/* A scheduler that stands by keeps its maps, and begins anew by itself when it is attached again (lifecycle.bpf.h). */
+void sim_forget(void)
+{
+}
+
+void sim_forget_task(struct task_struct *p)
+{
+}
+
+void sim_forget_group(struct cgroup *c)
+{
+}
+
+/* By the loader, before it attaches: which vCPUs are there. */
+void sim_online(__u32 cpu, bool online)
+{
+	vcpus[cpu].offline = !online;
+}
+
 /* The agent's pages: offered, all host words empty. The first call lays the map out. */
 struct entrain_page *sim_page(__u32 cpu, __u64 seed)
 {

@@ -99,6 +99,38 @@ void sim_topology(__u32 cpu, __u32 llc)
 	pcpu->capacity = pcpu->perf = ENTRAIN_CAPACITY_SCALE;
 }
 
+/*
+ * The scheduler's programs are unloaded, its maps and globals with them; what observes stays. Whoever adds a map or a
+ * global that the scheduler writes adds it here, too.
+ */
+void sim_forget(void)
+{
+	SIM_FORGET(&sched_cpus);
+	SIM_FORGET(&sched_alarms);
+	SIM_FORGET(&sched_vms);
+	SIM_FORGET(&sched_total);
+	SIM_FORGET(&sched_classes);
+	SIM_FORGET(&sched_perf_timer);
+	SIM_FORGET(&sched_perf_cpus);
+	SIM_FORGET(&limits);
+	SIM_FORGET(&limit_cpus);
+	memset(queues, 0, sizeof(queues));
+	memset(&limited, 0, sizeof(limited));
+	balance_at = balance_mean = 0;
+	class_epoch = perf_settling = cpu_changes = 0;
+}
+
+/* The same for what they kept of a task and of a cgroup. */
+void sim_forget_task(struct task_struct *p)
+{
+	bpf_task_storage_delete(&sched_tasks, p);
+}
+
+void sim_forget_group(struct cgroup *c)
+{
+	sim_storage_delete((void **)&sched_cgroups, ((struct sim_cgroup *)c)->storage);
+}
+
 /* What a task's extensions come to, and their bounds. */
 struct sim_budget {
 	__u64 debt, extended, repaid, event, burst, rate_ppm;

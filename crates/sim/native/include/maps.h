@@ -151,6 +151,9 @@ static long sim_hash_delete(void **slot, const void *key, size_t key_size)
 /* Gives a map that the daemon resizes before loading its entries. */
 #define SIM_RESIZE(m, n) sim_map_make((void **)(m), (n), (size_t)(n) * sizeof(*(m)->value))
 
+/* The map is gone; the next program that is loaded makes one of its own. */
+#define SIM_FORGET(m) (*(void **)(m) = NULL)
+
 /* bpf_task_storage_get() of bpf_task_storage.c, bpf_cgrp_storage_get() of bpf_cgrp_storage.c. */
 static void *sim_storage_get(void **slot, void **storages, const void *init, size_t size, __u64 flags)
 {

@@ -126,9 +126,15 @@ static __s32 sim_init_task_by(const struct sched_ext_ops *ops, struct task_struc
 	return ops->init_task ? ops->init_task(p, NULL) : 0;
 }
 
-static __s32 sim_cgroup_init_by(const struct sched_ext_ops *ops, struct cgroup *c, __u32 weight)
+static __s32 sim_cgroup_init_by(const struct sched_ext_ops *ops, struct cgroup *c, __u32 weight, __u64 period_us,
+				__u64 quota_us, __u64 burst_us)
 {
-	struct scx_cgroup_init_args args = {.weight = weight, .bw_period_us = 100000, .bw_quota_us = ~0ULL};
+	struct scx_cgroup_init_args args = {
+		.weight = weight,
+		.bw_period_us = period_us,
+		.bw_quota_us = quota_us,
+		.bw_burst_us = burst_us,
+	};
 
 	return ops->cgroup_init ? ops->cgroup_init(c, &args) : 0;
 }
@@ -153,9 +159,16 @@ static void sim_exit_task_by(const struct sched_ext_ops *ops, struct task_struct
 	{                                                                                                              \
 		sim_exit_task_by(&(ops), p);                                                                           \
 	}                                                                                                              \
-	__s32 sim_cgroup_init(struct cgroup *c, __u32 weight)                                                          \
+	__s32 sim_cgroup_init(struct cgroup *c, __u32 weight, __u64 period_us, __u64 quota_us, __u64 burst_us)         \
 	{                                                                                                              \
-		return sim_cgroup_init_by(&(ops), c, weight);                                                          \
+		return sim_cgroup_init_by(&(ops), c, weight, period_us, quota_us, burst_us);                           \
+	}                                                                                                              \
+	void sim_exit(void)                                                                                            \
+	{                                                                                                              \
+		struct scx_exit_info info = {};                                                                        \
+                                                                                                                       \
+		if ((ops).exit)                                                                                        \
+			(ops).exit(&info);                                                                             \
 	}
 
 /* A timer is due. */

@@ -12,7 +12,7 @@
 #include <linux/types.h>
 
 /* Raised by each change of the structures below. */
-#define SIM_ABI 4
+#define SIM_ABI 5
 
 struct task_struct;
 struct cgroup;

@@ -14,7 +14,7 @@ impl Kernel {
     }
 
     /// Takes the task off its queue or CPU, lets it be changed, and puts it back.
-    fn changed(&mut self, id: TaskId, change: impl FnOnce(&mut Self)) {
+    pub(super) fn changed(&mut self, id: TaskId, change: impl FnOnce(&mut Self)) {
         let (cpu, queued, runs) = (self.task(id).cpu, self.task(id).state == State::Runnable, self.runs(id));
         let waits = self.task(id).waits_since;
         let fair = self.fair.is_some();

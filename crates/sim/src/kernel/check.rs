@@ -21,7 +21,9 @@ impl Kernel {
         let mut running = vec![0_u32; self.cpus.len()];
         for task in &self.tasks {
             let runs = self.runs(task.id);
-            if task.state == State::Runnable {
+            // One whose group has no time left under EEVDF is on no queue, and not counted.
+            let limbo = self.fair.is_some() && !task.realtime && task.is_in_limbo();
+            if task.state == State::Runnable && !limbo {
                 running[task.cpu as usize] += 1;
             }
             if self.fair.is_some() || task.realtime {

@@ -26,6 +26,8 @@ pub struct Group {
     pub parent: Option<GroupId>,
     /// `cpu.weight`, 1..10000.
     pub weight: u32,
+    /// It has been removed.
+    pub(super) gone: bool,
     /// EEVDF: weights of its runnable tasks and of its groups that hold any.
     pub(super) active: u64,
     /// `cpu.max` and `cpu.max.burst`; `None`: no limit.
@@ -43,6 +45,7 @@ impl Kernel {
         self.groups.push(Group {
             parent: Some(parent),
             weight,
+            gone: false,
             active: 0,
             max: None,
             bandwidth: FairBandwidth::default(),
@@ -65,7 +68,9 @@ impl Kernel {
     /// Removes an empty group: `scx_tg_offline()`.
     pub fn remove_group(&mut self, id: GroupId) {
         assert!(self.tasks.iter().all(|task| task.group != id || task.state == State::Dead), "the group is empty");
-        let pointer = self.groups[id.0 as usize].pointer;
+        let group = &mut self.groups[id.0 as usize];
+        group.gone = true;
+        let pointer = group.pointer;
         self.scx_cgroup_exit(pointer);
         self.scx_flush();
     }

@@ -1,5 +1,5 @@
 //! CPUs that come and go: `sched_cpu_deactivate()` and `sched_cpu_activate()` of core.c with `handle_hotplug()` and
-//! `rq_offline_scx()` of ext.c. Only under a scheduler of the BPF class: the model of EEVDF has no hotplug.
+//! `rq_offline_scx()` of ext.c.
 
 use super::task::State;
 use super::{Kernel, TaskId};
@@ -8,14 +8,15 @@ impl Kernel {
     /// Takes a CPU away that is not in the middle of a switch. Its tasks go to others.
     ///
     /// # Panics
-    /// Under EEVDF, and when it is the last CPU.
+    /// When it is the last CPU.
     pub fn cpu_offline(&mut self, cpu: u32) {
-        assert!(self.fair.is_none(), "EEVDF's model has no hotplug");
         assert!(self.online.count() > 1, "the last CPU stays");
         debug_assert!(!self.cpu(cpu).locked);
         self.online.set(cpu, false);
+        let fair = self.fair.is_some();
         // The stopper takes the CPU from what runs.
         match self.cpu(cpu).curr {
+            Some(curr) if fair => self.fair_put_prev(curr),
             Some(curr) => self.put_prev_task_scx(curr, false),
             None => self.scx_notify_idle(cpu, false),
         }
@@ -24,29 +25,47 @@ impl Kernel {
         self.cpu_mut(cpu).next_idle = false;
         let here: Vec<_> =
             self.tasks.iter().filter(|t| t.cpu == cpu && t.state == State::Runnable).map(|t| t.id).collect();
-        // rq_offline_scx(): what waits elsewhere comes to the CPU's local queue.
-        for id in &here {
-            if self.task(*id).scx_dsq() != Some(cpu) {
-                self.change(*id, cpu);
+        if !fair {
+            // rq_offline_scx(): what waits elsewhere comes to the CPU's local queue.
+            for id in &here {
+                if self.task(*id).scx_dsq() != Some(cpu) {
+                    self.change(*id, cpu);
+                }
             }
+            self.hotplug_op(cpu, false);
         }
-        self.hotplug_op(cpu, false);
         // balance_push().
         for id in here {
             let to = self.fallback_cpu(id);
             self.change(id, to);
+            if self.cpu(to).next_idle {
+                self.cpu_mut(to).next_idle = false;
+                self.resched(to);
+            }
         }
         self.scx_flush();
     }
 
     /// Brings it back.
     pub fn cpu_online(&mut self, cpu: u32) {
-        self.hotplug_op(cpu, true);
+        if self.fair.is_none() {
+            self.hotplug_op(cpu, true);
+        }
         self.online.set(cpu, true);
         self.cpu_mut(cpu).next_idle = true;
         self.cpu_mut(cpu).idle_since = self.now;
         self.scx_notify_idle(cpu, true);
+        if self.fair.is_some() {
+            // It looks for work as soon as its idle task runs.
+            self.resched(cpu);
+        }
         self.scx_flush();
+    }
+
+    /// Whether a CPU can go: not while it switches, nor where the real-time class has bound a task to it.
+    pub fn may_go(&self, cpu: u32) -> bool {
+        let bound = |task: &super::Task| task.realtime && task.state != State::Dead && task.allowed.has(cpu);
+        !self.cpu(cpu).locked && !self.tasks.iter().any(bound)
     }
 
     /// `handle_hotplug()`.
@@ -55,13 +74,19 @@ impl Kernel {
         match op {
             // SAFETY: the operation takes a plain number.
             Some(op) => self.scx_call(None, |_, _| unsafe { op(cpu as i32) }),
-            None => self.scx_fail(format!("cpu {cpu} going {}", if online { "online" } else { "offline" })),
+            None => self.reloads = true,
         }
     }
 
     /// Takes a waiting task off its queue and puts it on a CPU's: `sched_change`, `move_queued_task()`.
     fn change(&mut self, id: TaskId, to: u32) {
         let since = self.task(id).waits_since;
+        if self.fair.is_some() {
+            self.fair_dequeue(id, true);
+            self.task_mut(id).cpu = to;
+            self.fair_enqueue(id);
+            return self.fair_wakeup_preempt(to, id);
+        }
         self.dequeue_task_scx(id, false);
         self.task_mut(id).cpu = to;
         self.task_mut(id).waits_since = since;

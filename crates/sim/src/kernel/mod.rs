@@ -78,6 +78,10 @@ pub struct Cpu {
     in_dispatch: bool,
     /// ext: `rq->next_class` is the idle class.
     next_idle: bool,
+    /// ext: `SCX_RQ_ROOT_IDLE_RENOTIFY`.
+    renotify: bool,
+    /// The class of its tasks has changed between its choice and the switch.
+    chooses_anew: bool,
     /// ext: where `cpumask_any_and_distribute()` went on last.
     distribute: u32,
     /// ext: kicks that wait for the run-queue lock.
@@ -110,6 +114,8 @@ pub struct Kernel {
     pub iterations: u64,
     /// Why the scheduler was left, once it was.
     pub failed: Option<String>,
+    /// The scheduler has no word about CPUs that come and go: it is to be loaded anew (`SCX_ECODE_RSN_HOTPLUG`).
+    pub reloads: bool,
     /// What the scheduler's code has done.
     pub counts: counts::Counts,
     scx: Scx,

@@ -20,12 +20,12 @@ impl Kernel {
     /// A machine whose CPUs idle: under the object's scheduler, or (`fair`) under EEVDF, where the object only watches.
     pub(crate) fn new(topo: Topology, object: Object, fair: bool) -> Self {
         let cpu_count = topo.cpus();
-        let fair = fair.then(|| Fair::new(cpu_count));
         let online = topo.all.clone();
         let cpus = (0..cpu_count).map(|_| Cpu { next_idle: true, ..Cpu::default() }).collect();
         let root = Group {
             parent: None,
             weight: 100,
+            gone: false,
             active: 0,
             max: None,
             bandwidth: FairBandwidth::default(),
@@ -44,13 +44,23 @@ impl Kernel {
             spent: 0,
             iterations: 0,
             failed: None,
+            reloads: false,
             counts: Counts::new(cpu_count),
             scx: Scx::default(),
-            fair,
+            fair: Some(Fair::new(cpu_count)),
         };
         kernel.scx_load(object);
-        if kernel.fair.is_none() {
-            kernel.scx_attach();
+        if !fair {
+            kernel.attach();
+            // Nobody has to be called yet: all idle, and say so.
+            for cpu in 0..cpu_count {
+                let idle = kernel.cpu_mut(cpu);
+                (idle.need_resched, idle.renotify) = (false, false);
+                kernel.this_cpu = cpu;
+                kernel.scx_notify_idle(cpu, true);
+            }
+            kernel.this_cpu = 0;
+            kernel.out.clear();
         }
         kernel
     }
@@ -88,6 +98,7 @@ impl Kernel {
         let cpu = self.online_or_fallback(id, cpu);
         self.task_mut(id).cpu = cpu;
         let new = std::mem::take(&mut self.task_mut(id).new);
+        let changed = std::mem::take(&mut self.task_mut(id).changed);
         self.account_wait(id, true);
         if self.is_rt(id) {
             self.rt_enqueue(id);
@@ -100,7 +111,8 @@ impl Kernel {
                 self.fair_wakeup_preempt(cpu, id);
             }
         } else {
-            self.counted(Kind::Wake, |kernel| kernel.enqueue_task_scx(id, Self::wake_flags(new, selected)));
+            let flags = if changed { Self::RESTORED } else { Self::wake_flags(new, selected) };
+            self.counted(Kind::Wake, |kernel| kernel.enqueue_task_scx(id, flags));
         }
         self.count(Kind::Wake);
         // wakeup_preempt(): a CPU that idles looks for work.
@@ -145,6 +157,11 @@ impl Kernel {
         if self.fair.is_some() { self.fair_pick(cpu) } else { self.pick_task_scx(cpu) }
     }
 
+    /// Whether the choice that a CPU has made is void, so that it has to choose again before it switches.
+    pub fn chooses_anew(&mut self, cpu: u32) -> bool {
+        std::mem::take(&mut self.cpu_mut(cpu).chooses_anew)
+    }
+
     /// Second half: `put_prev_set_next_task()`.
     pub fn switch(&mut self, cpu: u32, next: Option<TaskId>) {
         let kind = if self.cpu(cpu).curr == next { Kind::Stay } else { Kind::Switch };
@@ -184,7 +201,7 @@ impl Kernel {
             self.cpu_mut(cpu).curr = next;
         } else if next.is_none() {
             // pick_task_idle(): an idle CPU that was claimed and got nothing is idle again.
-            self.scx_refresh_idle(cpu, true);
+            if self.cpu(cpu).renotify { self.scx_notify_idle(cpu, true) } else { self.scx_refresh_idle(cpu, true) }
         }
         self.cpu_mut(cpu).next_idle = next.is_none();
         if next.is_none() && prev.is_some() {

@@ -88,6 +88,8 @@ pub struct Task {
     pub llc_moves: u64,
     pub(super) last_llc: Option<u32>,
     pub(super) realtime: bool,
+    /// Its class changed between the halves of its wake-up.
+    pub(super) changed: bool,
     pub(super) scx: ScxTask,
     pub(super) fair: FairTask,
     pub(crate) fields: TaskFields,
@@ -137,6 +139,7 @@ impl Kernel {
             llc_moves: 0,
             last_llc: None,
             realtime: spec.realtime,
+            changed: false,
             scx: ScxTask::default(),
             fair: FairTask::default(),
             fields,

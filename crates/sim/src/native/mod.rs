@@ -17,7 +17,7 @@ pub(crate) type TaskPtr = *mut c_void;
 pub(crate) type CgroupPtr = *mut c_void;
 
 /// `SIM_ABI` of sim.h.
-const ABI: u32 = 4;
+const ABI: u32 = 5;
 
 /// `struct sim_calls`: the machine comes first in each.
 #[repr(C)]

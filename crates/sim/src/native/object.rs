@@ -56,7 +56,11 @@ pub(crate) struct Object {
     pub exit_task: unsafe extern "C" fn(TaskPtr),
     pub init_task: unsafe extern "C" fn(TaskPtr) -> i32,
     pub cgroup_new: unsafe extern "C" fn(i32) -> CgroupPtr,
-    pub cgroup_init: unsafe extern "C" fn(CgroupPtr, u32) -> i32,
+    pub cgroup_init: unsafe extern "C" fn(CgroupPtr, u32, u64, u64, u64) -> i32,
+    pub exit: unsafe extern "C" fn(),
+    pub forget: unsafe extern "C" fn(),
+    pub forget_task: unsafe extern "C" fn(TaskPtr),
+    pub forget_group: unsafe extern "C" fn(CgroupPtr),
     pub timer_fire: unsafe extern "C" fn(u32),
 }
 
@@ -94,6 +98,10 @@ impl Object {
                 init_task: function(&image, "sim_init_task"),
                 cgroup_new: function(&image, "sim_cgroup_new"),
                 cgroup_init: function(&image, "sim_cgroup_init"),
+                exit: function(&image, "sim_exit"),
+                forget: function(&image, "sim_forget"),
+                forget_task: function(&image, "sim_forget_task"),
+                forget_group: function(&image, "sim_forget_group"),
                 timer_fire: function(&image, "sim_timer_fire"),
                 image,
             })

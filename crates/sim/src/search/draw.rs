@@ -61,13 +61,17 @@ fn deed(rng: &mut Rng, plan: &Plan) -> Option<Deed> {
     };
     let of = (tasks > 0).then(|| rng.within(0, tasks.max(1) as u64 - 1) as usize);
     let group = rng.within(0, plan.groups.len() as u64) as usize;
-    Some(match rng.within(0, 7) {
+    Some(match rng.within(0, 11) {
         0 | 1 => Deed::Allow { machine, task: of?, cpus: some_cpus(rng, cpus) },
         2 => Deed::Weight { machine, task: of?, weight: rng.pick(WEIGHTS) },
         3 if group > 0 => Deed::GroupWeight { group, weight: rng.pick(WEIGHTS) },
         4 if machine == 0 => Deed::Move { task: of?, group },
         5 => Deed::Fork { machine, weight: rng.pick(WEIGHTS), steps: load(rng) },
         6 => Deed::Kill { machine, task: of? },
+        8 => Deed::Attach { machine },
+        9 => Deed::Detach { machine },
+        10 => Deed::Bypass { machine, on: rng.within(0, 2) == 0 },
+        11 => Deed::Hotplug { machine, cpu: rng.within(0, u64::from(cpus) - 1) as u32, online: rng.within(0, 1) == 1 },
         7 if machine > 0 => Deed::Lie { vm: machine - 1 },
         _ => return None,
     })

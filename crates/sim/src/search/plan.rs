@@ -92,6 +92,10 @@ pub enum Deed {
     Move { task: usize, group: usize },
     Fork { machine: usize, weight: u32, steps: Vec<Step> },
     Kill { machine: usize, task: usize },
+    Attach { machine: usize },
+    Detach { machine: usize },
+    Bypass { machine: usize, on: bool },
+    Hotplug { machine: usize, cpu: u32, online: bool },
     Lie { vm: usize },
 }
 
@@ -215,6 +219,18 @@ impl Deed {
                 Act::Fork(id(*machine), Kernel::ROOT, *weight, steps.clone())
             }
             Self::Kill { machine, task } => Act::Kill(id(*machine), of(*machine, *task)?),
+            Self::Attach { machine }
+            | Self::Detach { machine }
+            | Self::Bypass { machine, .. }
+            | Self::Hotplug { machine, .. }
+                if tasks.get(*machine).is_none() =>
+            {
+                return None;
+            }
+            Self::Attach { machine } => Act::Attach(id(*machine)),
+            Self::Detach { machine } => Act::Detach(id(*machine)),
+            Self::Bypass { machine, on } => Act::Bypass(id(*machine), *on),
+            Self::Hotplug { machine, cpu, online } => Act::Hotplug(id(*machine), *cpu, *online),
             Self::Lie { vm } => {
                 tasks.get(vm + 1)?;
                 Act::Lie(id(vm + 1))

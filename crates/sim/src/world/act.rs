@@ -23,6 +23,14 @@ pub enum Act {
     Fork(MachineId, GroupId, u32, Vec<Step>),
     /// The task ends as soon as it is between two steps that take time.
     Kill(MachineId, TaskId),
+    /// The machine's own scheduler is attached, where none is ...
+    Attach(MachineId),
+    /// ... or detached, where one is: EEVDF goes on.
+    Detach(MachineId),
+    /// The kernel stands in for the scheduler from here on, or no longer, as around a suspend.
+    Bypass(MachineId, bool),
+    /// A CPU other than the first goes (false) or comes.
+    Hotplug(MachineId, u32, bool),
     /// The guest writes what it likes into all words of its page that are its own, and into its preempt count.
     Lie(MachineId),
 }
@@ -67,6 +75,10 @@ impl World {
                 self.add_task(m, Self::spec(group, weight, None), &steps, self.now);
             }
             Act::Kill(m, task) => self.kill(m, task),
+            Act::Attach(m) => self.attach(m),
+            Act::Detach(m) => self.detach(m),
+            Act::Bypass(m, on) => self.bypass(m, on),
+            Act::Hotplug(m, cpu, online) => self.hotplug(m, cpu, online),
             Act::Lie(m) => self.lie(m),
         }
     }

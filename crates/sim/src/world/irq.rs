@@ -114,7 +114,7 @@ impl World {
     }
 
     /// Somebody has answered a broadcast.
-    fn answer(&mut self, m: MachineId, sender: TaskId) {
+    pub(super) fn answer(&mut self, m: MachineId, sender: TaskId) {
         let Mode::SpinsForAnswers(left) = self.state(m, sender).mode else { return };
         self.state_mut(m, sender).mode = Mode::SpinsForAnswers(left - 1);
         if left == 1 {

@@ -171,6 +171,8 @@ impl World {
     fn switch(&mut self, m: MachineId, cpu: u32, next: Option<TaskId>) {
         self.pause(m, cpu);
         self.enter(m, cpu);
+        let kernel = &mut self.machines[m.0 as usize].kernel;
+        let next = if kernel.chooses_anew(cpu) { kernel.pick(cpu) } else { next };
         let prev = self.machines[m.0 as usize].kernel.cpu(cpu).curr;
         let gone = prev.is_some_and(|task| !self.machines[m.0 as usize].is_runnable(task));
         if prev != next {

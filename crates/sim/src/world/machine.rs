@@ -15,7 +15,7 @@ use crate::program::Step;
 use crate::rng::Rng;
 
 /// `ENTRAIN_F_HOST_SCHED` of entrain.h.
-const HOST_SCHED: u64 = 1 << 7;
+pub(super) const HOST_SCHED: u64 = 1 << 7;
 
 /// Which scheduler a machine runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -5,6 +5,7 @@
 //! lanes of a guest move only while their vCPU's thread is in the guest (`kvm`).
 
 mod act;
+mod attach;
 mod check;
 mod hotplug;
 mod irq;
@@ -64,8 +65,8 @@ enum Event {
     Daemon,
     /// The watchdogs look.
     Watchdog,
-    /// A CPU of the host comes or goes.
-    Hotplug { cpu: u32, online: bool },
+    /// A CPU comes or goes.
+    Hotplug { m: MachineId, cpu: u32, online: bool },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -182,11 +183,10 @@ impl World {
                     self.segment_over(m, cpu);
                 }
             }
-            // One that was on its way to a CPU that has gone is lost.
             Event::Irq { m, cpu, irq, from } if self.machines[m.0 as usize].kernel.online.has(cpu) => {
                 self.interrupt(m, cpu, irq, from);
             }
-            Event::Irq { .. } => {}
+            Event::Irq { m, irq, .. } => self.undelivered(m, irq),
             Event::Tick { m, cpu, turn } => {
                 if self.lane(m, cpu).tick_turn == turn {
                     self.interrupt(m, cpu, Irq::Tick, None);
@@ -214,7 +214,7 @@ impl World {
                     self.interrupt(m, cpu, Irq::Sleep(task), None);
                 }
             }
-            Event::Hotplug { cpu, online } => self.hotplug(cpu, online),
+            Event::Hotplug { m, cpu, online } => self.hotplug(m, cpu, online),
             Event::Start { m, task } => self.wake(m, 0, task, false),
             Event::Act(index) => self.do_act(index),
             Event::Daemon => {

@@ -6,6 +6,7 @@ use super::mutex::Tried;
 use super::{Event, Irq, MachineId, World};
 use crate::costs;
 use crate::kernel::TaskId;
+use crate::kernel::mask::CpuMask;
 use crate::program::Step;
 use crate::trace::{Spin, What};
 
@@ -133,10 +134,11 @@ impl World {
                     }
                 }
                 Step::Broadcast => {
-                    let others = self.machines[m.0 as usize].kernel.topo.cpus() - 1;
-                    if others > 0 {
+                    let mut others = self.machines[m.0 as usize].kernel.online.clone();
+                    others.set(cpu, false);
+                    if !others.is_empty() {
                         self.preempt_add(m, cpu, task, true);
-                        return self.broadcast(m, cpu, task, others);
+                        return self.broadcast(m, cpu, task, &others);
                     }
                 }
                 Step::Yield => {
@@ -219,10 +221,10 @@ impl World {
         self.resume(m, cpu);
     }
 
-    fn broadcast(&mut self, m: MachineId, cpu: u32, task: TaskId, others: u32) {
-        self.state_mut(m, task).mode = Mode::SpinsForAnswers(others);
+    fn broadcast(&mut self, m: MachineId, cpu: u32, task: TaskId, others: &CpuMask) {
+        self.state_mut(m, task).mode = Mode::SpinsForAnswers(others.count() as u32);
         self.tell(m, cpu, What::Spins { task, on: Spin::Answers });
-        for other in (0..=others).filter(|other| *other != cpu) {
+        for other in others.iter() {
             self.send(m, cpu, other, Irq::Call(task));
         }
         let mark = self.spin_mark(m);

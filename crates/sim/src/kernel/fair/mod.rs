@@ -57,6 +57,13 @@ pub(super) struct Fair {
     slice: i64,
 }
 
+impl super::Task {
+    /// Runnable, and off its queue until its group has time again.
+    pub(super) fn is_in_limbo(&self) -> bool {
+        self.fair.active == 0
+    }
+}
+
 impl Fair {
     /// `sysctl_sched_base_slice`: 0.7 ms times 1 + log2 of the CPUs, of which 8 count.
     pub(super) fn new(cpus: u32) -> Self {

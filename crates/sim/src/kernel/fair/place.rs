@@ -11,7 +11,7 @@ const BALANCE_LLC: u64 = 16_000_000;
 
 impl Kernel {
     fn idle(&self, cpu: u32) -> bool {
-        self.cpu(cpu).curr.is_none() && self.cpu(cpu).nr_running == 0 && !self.cpu(cpu).locked
+        self.online.has(cpu) && self.cpu(cpu).curr.is_none() && self.cpu(cpu).nr_running == 0 && !self.cpu(cpu).locked
     }
 
     /// `select_task_rq_fair()` for a wake-up.
@@ -21,7 +21,7 @@ impl Kernel {
         if self.task(id).switches == 0 {
             // sched_balance_find_dst_cpu(): a new task goes to the idlest CPU of all.
             let idlest = |cpu: &u32| (!self.idle(*cpu), self.fair_load(*cpu), *cpu);
-            return allowed.iter().filter(|cpu| *cpu < self.topo.cpus()).min_by_key(idlest).unwrap_or(prev);
+            return allowed.iter().filter(|cpu| self.online.has(*cpu)).min_by_key(idlest).unwrap_or(prev);
         }
         let target = if allowed.has(here) { self.wake_affine(here, prev, sync) } else { prev };
         let target = if allowed.has(target) { target } else { allowed.iter().next().unwrap_or(prev) };

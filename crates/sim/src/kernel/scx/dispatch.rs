@@ -51,7 +51,7 @@ impl Kernel {
     /// `dispatch_one()`.
     fn dispatch_one(&mut self, cpu: u32, prev: Option<TaskId>) -> Verdict {
         self.update_curr_scx(cpu);
-        let goes_on = |k: &Self| prev.is_some_and(|task| k.queued(task) && k.slice(task) != 0);
+        let goes_on = |k: &Self| !k.scx.bypass && prev.is_some_and(|task| k.queued(task) && k.slice(task) != 0);
         if goes_on(self) {
             return Verdict::Prev;
         }
@@ -62,7 +62,7 @@ impl Kernel {
         if verdict != Verdict::None {
             return verdict;
         }
-        let last = self.scx.ops.is_some_and(|ops| ops.flags & OPS_ENQ_LAST != 0);
+        let last = !self.scx.bypass && self.scx.ops.is_some_and(|ops| ops.flags & OPS_ENQ_LAST != 0);
         if !last && prev.is_some_and(|task| self.queued(task)) {
             return Verdict::Prev;
         }
@@ -74,7 +74,8 @@ impl Kernel {
         if self.consume_dispatch_q(cpu, self.global_dsq()) {
             return Verdict::Local;
         }
-        let Some(dispatch) = self.scx.ops.and_then(|ops| ops.dispatch) else { return Verdict::None };
+        let dispatch = self.scx.ops.and_then(|ops| ops.dispatch).filter(|_| !self.scx.bypass);
+        let Some(dispatch) = dispatch else { return Verdict::None };
         let pointer = prev.map_or(std::ptr::null_mut(), |task| self.pointer(task));
         for left in (0..DISPATCH_LOOPS).rev() {
             self.scx.dispatching.cpu = cpu;
@@ -195,7 +196,7 @@ impl Kernel {
         let task = self.task_mut(id);
         task.scx.runnable_at = Some(now);
         self.account_wait(id, true);
-        if self.slice(id) != 0 {
+        if self.slice(id) != 0 && !self.scx.bypass {
             return self.dispatch_enqueue(self.local_dsq(cpu), id, Insertion::plain(enq::HEAD));
         }
         if next_idle {

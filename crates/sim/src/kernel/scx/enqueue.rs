@@ -68,6 +68,11 @@ impl Kernel {
         if !self.online.has(cpu) {
             return self.dispatch_enqueue(self.local_dsq(cpu), id, Insertion::plain(flags));
         }
+        if self.scx.bypass {
+            self.task_mut(id).scx.direct = None;
+            self.set_task_slice(id, SLICE_DFL);
+            return self.dispatch_enqueue(self.local_dsq(cpu), id, Insertion::plain(flags & !enq::PREEMPT));
+        }
         if self.task(id).scx.direct.is_some() {
             return self.direct_dispatch(id, flags);
         }
@@ -154,12 +159,18 @@ impl Kernel {
         self.cpu_mut(cpu).nr_running -= 1;
         self.unlink_from_dsq(id);
         self.task_mut(id).scx.direct = None;
-        self.account_wait(id, false);
+        // One that is taken off for a change goes on to wait.
+        if sleeps {
+            self.account_wait(id, false);
+        }
     }
 
     /// `select_task_rq_scx()`: the CPU that a waking task goes to.
     pub(in super::super) fn select_task_rq_scx(&mut self, id: TaskId, wake_flags: u64) -> u32 {
         let prev = self.task(id).cpu;
+        if self.scx.bypass {
+            return prev;
+        }
         let Some(select) = self.scx.ops.and_then(|ops| ops.select_cpu) else {
             return match self.select_cpu_dfl(id, prev, wake_flags) {
                 Some(cpu) => {
@@ -188,12 +199,16 @@ impl Kernel {
     /// `task_tick_scx()`.
     pub(in super::super) fn task_tick_scx(&mut self, cpu: u32, curr: TaskId) {
         self.update_curr_scx(cpu);
-        self.scx_call_task(curr, |ops, task| {
-            if let Some(tick) = ops.tick {
-                // SAFETY: the pointer is the object's.
-                unsafe { tick(task) }
-            }
-        });
+        if self.scx.bypass {
+            self.set_task_slice(curr, 0);
+        } else {
+            self.scx_call_task(curr, |ops, task| {
+                if let Some(tick) = ops.tick {
+                    // SAFETY: the pointer is the object's.
+                    unsafe { tick(task) }
+                }
+            });
+        }
         if self.slice(curr) == 0 {
             self.resched(cpu);
         }
@@ -233,6 +248,9 @@ impl Kernel {
             _ => self.scx_fail(format!("{id:?} already direct-dispatched")),
         }
     }
+
+    /// The flags with which a task that was taken off for a change comes back.
+    pub(in super::super) const RESTORED: u64 = enq::RESTORE;
 
     /// The flags of a wake-up, and whether ops.select_cpu() has chosen its CPU. `wake_up_new_task()` says neither.
     pub(in super::super) fn wake_flags(new: bool, selected: bool) -> u64 {

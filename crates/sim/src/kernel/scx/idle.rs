@@ -22,6 +22,10 @@ impl Kernel {
             return;
         }
         self.scx_refresh_idle(cpu, idle);
+        if self.scx.bypass {
+            return;
+        }
+        self.cpu_mut(cpu).renotify &= !idle;
         if let Some(update) = self.scx.ops.and_then(|ops| ops.update_idle) {
             // SAFETY: the operation takes plain numbers.
             self.counted(Kind::Idle, |kernel| kernel.scx_call(Some(cpu), |_, _| unsafe { update(cpu as i32, idle) }));

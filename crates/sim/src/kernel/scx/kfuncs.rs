@@ -204,6 +204,10 @@ impl Kernel {
 
     /// `kick_cpus_irq_workfn()`.
     pub(super) fn flush_kicks(&mut self) {
+        if self.scx.bypass {
+            // scx_kick_cpu() does nothing meanwhile.
+            return self.scx.kicks.clear();
+        }
         for (cpu, flags) in std::mem::take(&mut self.scx.kicks) {
             self.kick(cpu, flags);
         }

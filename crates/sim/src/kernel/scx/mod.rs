@@ -1,11 +1,12 @@
 //! The class of BPF schedulers, after kernel/sched/ext/ of Linux 7.3. Functions have the names that they have there.
 //!
-//! Not modelled: bypass mode and the way out of a scheduler (a machine whose scheduler fails stops and says why),
-//! sub-schedulers, IMMED and rescue, core scheduling, real-time tasks.
+//! Not modelled: the way out of a scheduler that has failed (its machine stops and says why), sub-schedulers, IMMED and
+//! rescue, core scheduling.
 
 mod call;
 mod dispatch;
 mod dsq;
+mod enable;
 mod enqueue;
 mod idle;
 mod kfuncs;
@@ -70,6 +71,8 @@ pub(super) struct ScxTask {
 pub(super) struct Scx {
     pub object: Option<Object>,
     ops: Option<Ops>,
+    /// `scx_bypassing()`: operations are not asked, each CPU serves its own queue, first come, first served.
+    bypass: bool,
     dsqs: Vec<Dsq>,
     by_id: HashMap<u64, DsqIndex, BuildHasherDefault<IdHasher>>,
     idle_cpus: CpuMask,
@@ -107,6 +110,12 @@ impl Hasher for IdHasher {
     }
 }
 
+/// Period, quota and burst as operations are told them, µs: `cpu.max` of a group without a limit is that of the root.
+fn in_us(max: Option<super::group::Max>) -> (u64, u64, u64) {
+    let us = |ns: u64| ns / 1000;
+    max.map_or((100_000, u64::MAX, 0), |max| (us(max.period), us(max.quota), us(max.burst)))
+}
+
 impl super::Task {
     /// The CPU in whose local queue it is.
     pub(super) fn scx_dsq(&self) -> Option<u32> {
@@ -140,32 +149,6 @@ impl Kernel {
         self.groups[0].pointer = root;
     }
 
-    /// Attaches the object's scheduler: `scx_root_enable_workfn()`.
-    pub(super) fn scx_attach(&mut self) {
-        let cpus = self.topo.cpus();
-        self.scx.dsqs = (0..cpus).map(|_| Dsq::new(dsq::LOCAL)).chain([Dsq::new(dsq::GLOBAL)]).collect();
-        // Every CPU idles; bypass mode's end has told the scheduler.
-        self.scx.idle_cpus = self.topo.all.clone();
-        self.scx.idle_smts = self.topo.all.clone();
-        self.scx.ops = self.scx.object.as_ref().map(|object| object.ops);
-        let root = self.groups[0].pointer;
-        // SAFETY: the pointer is the object's.
-        let error = self.scx_call(None, |object, _| unsafe { (object.cgroup_init)(root, 100) });
-        if error != 0 {
-            self.scx_fail(format!("ops.cgroup_init() returned {error}"));
-        }
-        // SAFETY: operations are called with what they expect.
-        let error = self.scx_call(None, |_, ops| ops.init.map_or(0, |init| unsafe { init() }));
-        if error != 0 {
-            self.scx_fail(format!("ops.init() returned {error}"));
-        }
-        for cpu in 0..cpus {
-            self.this_cpu = cpu;
-            self.scx_notify_idle(cpu, true);
-        }
-        self.this_cpu = 0;
-    }
-
     /// The operations of the class's scheduler.
     pub(super) fn scx_ops(&self) -> Option<Ops> {
         self.scx.ops
@@ -184,8 +167,13 @@ impl Kernel {
     }
 
     /// Whether the class has a scheduler.
-    pub(super) fn scx_attached(&self) -> bool {
+    pub(crate) fn scx_attached(&self) -> bool {
         self.scx.ops.is_some()
+    }
+
+    /// Whether operations are bypassed.
+    pub(crate) fn scx_bypassing(&self) -> bool {
+        self.scx.bypass
     }
 
     /// The scheduler's idle task.
@@ -220,15 +208,26 @@ impl Kernel {
         if !self.scx_attached() {
             return;
         }
-        // SAFETY: as above.
+        self.scx_init_task(id);
+        if !self.is_rt(id) {
+            self.scx_enable_ops(id);
+        }
+    }
+
+    /// `__scx_init_task()`.
+    fn scx_init_task(&mut self, id: TaskId) {
+        let task = self.pointer(id);
+        // SAFETY: the pointer is the object's.
         let error = self.scx_call(None, |object, _| unsafe { (object.init_task)(task) });
         if error != 0 {
             self.scx_fail(format!("ops.init_task() returned {error}"));
         }
-        if self.is_rt(id) {
-            return;
-        }
-        // SAFETY: as above.
+    }
+
+    /// `__scx_enable_task()`.
+    fn scx_enable_ops(&mut self, id: TaskId) {
+        let weight = self.task(id).weight;
+        // SAFETY: the pointer is the object's.
         self.scx_call_task(id, |ops, task| unsafe {
             if let Some(enable) = ops.enable {
                 enable(task);
@@ -312,13 +311,20 @@ impl Kernel {
         // SAFETY: groups are made in the order of their numbers, so that the parent's is the object's, too.
         let pointer = unsafe { (object.cgroup_new)(parent.map_or(-1, |p| p.0 as i32)) };
         if self.scx_attached() {
-            // SAFETY: the pointer is the object's.
-            let error = self.scx_call(None, |object, _| unsafe { (object.cgroup_init)(pointer, weight) });
-            if error != 0 {
-                self.scx_fail(format!("ops.cgroup_init() returned {error}"));
-            }
+            self.scx_cgroup_init(pointer, weight, None);
         }
         pointer
+    }
+
+    /// `ops.cgroup_init()`.
+    fn scx_cgroup_init(&mut self, pointer: CgroupPtr, weight: u32, max: Option<super::group::Max>) {
+        let (period, quota, burst) = in_us(max);
+        // SAFETY: the pointer is the object's.
+        let error =
+            self.scx_call(None, |object, _| unsafe { (object.cgroup_init)(pointer, weight, period, quota, burst) });
+        if error != 0 {
+            self.scx_fail(format!("ops.cgroup_init() returned {error}"));
+        }
     }
 
     pub(super) fn scx_cgroup_set_weight(&mut self, pointer: CgroupPtr, weight: u32) {
@@ -335,9 +341,7 @@ impl Kernel {
     /// `scx_group_set_bandwidth()`.
     pub(super) fn scx_cgroup_set_bandwidth(&mut self, pointer: CgroupPtr, max: Option<super::group::Max>) {
         if self.scx_attached() {
-            let us = |ns: u64| ns / 1000;
-            let (period, quota, burst) =
-                max.map_or((100_000, u64::MAX, 0), |max| (us(max.period), us(max.quota), us(max.burst)));
+            let (period, quota, burst) = in_us(max);
             self.scx_call(None, |_, ops| {
                 if let Some(set) = ops.cgroup_set_bandwidth {
                     // SAFETY: the pointer is the object's.
