@@ -11,7 +11,7 @@ const LEAVES: u64 = 2_000_000;
 
 impl World {
     /// Kernel code of a machine's CPU 0 that may call all CPUs.
-    fn from_zero(&mut self, m: MachineId, what: impl FnOnce(&mut Kernel)) {
+    fn run_on_zero(&mut self, m: MachineId, what: impl FnOnce(&mut Kernel)) {
         let moved = self.pause(m, 0);
         self.enter(m, 0);
         what(&mut self.machines[m.0 as usize].kernel);
@@ -46,7 +46,7 @@ impl World {
                 object.set("extra_features", HOST_SCHED);
             }
         });
-        self.from_zero(m, Kernel::attach);
+        self.run_on_zero(m, Kernel::attach);
     }
 
     /// It is detached: the kernel bypasses it first, and leaves it when it has come so far.
@@ -56,11 +56,11 @@ impl World {
             return;
         }
         if !kernel.scx_bypassing() {
-            self.from_zero(m, |kernel| kernel.scx_bypass(true));
+            self.run_on_zero(m, |kernel| kernel.scx_bypass(true));
             return self.act(self.now + LEAVES, Act::Detach(m));
         }
         // A guest's scheduler stands by; the host's is unloaded, with its timers.
-        self.from_zero(m, |kernel| kernel.detach(m == HOST));
+        self.run_on_zero(m, |kernel| kernel.detach(m == HOST));
         if m == HOST {
             for turn in self.machines[0].bpf_timers.values_mut() {
                 *turn += 1;
@@ -73,7 +73,7 @@ impl World {
     pub(super) fn bypass(&mut self, m: MachineId, on: bool) {
         let kernel = &self.machines[m.0 as usize].kernel;
         if kernel.scx_attached() && kernel.scx_bypassing() != on {
-            self.from_zero(m, |kernel| kernel.scx_bypass(on));
+            self.run_on_zero(m, |kernel| kernel.scx_bypass(on));
         }
     }
 }
