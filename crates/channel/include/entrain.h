@@ -61,7 +61,7 @@ typedef uint32_t entrain_u32;
 #define ENTRAIN_HOST_BEAT_NS	100000000ULL
 #define ENTRAIN_HOST_EXPIRY_NS	1000000000ULL
 /* The host works out host_slow.entitlement at least so often while one of its VMs works. */
-#define ENTRAIN_ENTITLE_NS	12000000ULL
+#define ENTRAIN_ENTITLE_NS	20000000ULL
 
 /* What a side can do; a side uses a feature only when both have set it. Unknown bits are ignored. */
 enum entrain_feature {

@@ -27,7 +27,7 @@ pub const HOST_BEAT_NS: u64 = 100_000_000;
 /// A host heartbeat that stood still for so long has expired, ns.
 pub const HOST_EXPIRY_NS: u64 = 1_000_000_000;
 /// The host works out the entitlement at least so often while one of its VMs works, ns.
-pub const ENTITLE_NS: u64 = 12_000_000;
+pub const ENTITLE_NS: u64 = 20_000_000;
 /// Full capacity, full performance level and full utilisation.
 pub const CAPACITY_SCALE: u64 = 1024;
 

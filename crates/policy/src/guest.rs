@@ -94,25 +94,43 @@ pub struct Takeover {
     pub slice: u64,
 }
 
+/// What the guest's own steal time says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+struct VcpudFelt {
+    most: u32,
+    grew: u32,
+    window_at: u64,
+    ran: u64,
+    stolen: u64,
+    grow_after: u64,
+    pause: u64,
+    turn_after: u64,
+    turn_pause: u64,
+}
+
 /// The controller's memory; the default is the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Vcpud {
     /// vCPUs in use.
     pub keep: u32,
-    most: u32,
+    /// From which one they are counted.
+    pub first: u32,
+    entitled: u32,
+    less: u32,
     less_since: u64,
     more_since: u64,
-    window_at: u64,
-    window_ran: u64,
-    window_stolen: u64,
-    grew_at: u64,
-    grow_after: u64,
-    pause: u64,
+    less_ran: u64,
+    less_stolen: u64,
+    room_since: u64,
+    room_wait: u64,
+    roomed_at: u64,
+    felt: VcpudFelt,
 }
 
 /// Input of [`Vcpud::step`].
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub struct VcpudInput {
     /// Monotonic clock, ns, not 0.
@@ -123,12 +141,16 @@ pub struct VcpudInput {
     pub floor: u32,
     /// Runnable tasks.
     pub wants: u32,
+    /// vCPUs not in use that the host would run at once.
+    pub room: u32,
     /// 1/1024 pCPU; -1 = the host says nothing.
     pub entitlement: i64,
     /// ns that the kept vCPUs ran since the last step.
     pub ran: u64,
     /// ns that the host withheld from them.
     pub stolen: u64,
+    /// Any number, another one each time.
+    pub random: u64,
 }
 
 /// The memory of calm and contended; the default is the start.
@@ -328,16 +350,15 @@ impl Vcpud {
     }
 }
 
-/// Which of the vCPUs are kept: those with pinned work, filled up to `keep` from the lowest number.
-pub fn vcpud_kept(pinned: &[bool], keep: u32) -> Vec<bool> {
+/// Which of the vCPUs are kept: those with pinned work, filled up to `keep` from number `first` on.
+pub fn vcpud_kept(pinned: &[bool], keep: u32, first: u32) -> Vec<bool> {
     let all = pinned.iter().filter(|&&pinned| pinned).count() as u32;
     let mut free = 0;
-    pinned
-        .iter()
-        .map(|&pinned| {
-            let kept = ffi::guest_n_vcpud_kept(c_int::from(pinned), all, free, keep) != 0;
-            free += u32::from(!pinned);
-            kept
-        })
-        .collect()
+    let mut kept = vec![false; pinned.len()];
+    for turn in 0..pinned.len() {
+        let at = (first as usize + turn) % pinned.len();
+        kept[at] = ffi::guest_n_vcpud_kept(c_int::from(pinned[at]), all, free, keep) != 0;
+        free += u32::from(!pinned[at]);
+    }
+    kept
 }

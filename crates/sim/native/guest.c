@@ -112,6 +112,17 @@ __s64 sim_ahead(struct task_struct *p, __u32 cpu)
 	return t && !cpu_or_none__is_none(t->home) ? (__s64)(t->vtime - vcpu__of(cpu_or_none__cpu(t->home))->clock) : 0;
 }
 
+/* How often a vCPU was parked. */
+__u64 sim_parks(void)
+{
+	__u64 parks = 0;
+	__u32 cpu;
+
+	for (cpu = 0; cpu < sim.nr_cpus; cpu++)
+		parks += vcpus[cpu].stats.parks;
+	return parks;
+}
+
 /* The agent's heartbeat. */
 void sim_agent_beat(void)
 {

@@ -6,11 +6,11 @@ use entrain_sim::kernel::counts::{Count, Kind};
 use entrain_sim::kernel::topology::Shape;
 use entrain_sim::lab::loads::MetricKind;
 use entrain_sim::lab::{self, Experiment, LabArm, Machines};
-use entrain_sim::program::Step::{Compute, Done, Post, PostSync, Sleep, Wait, Yield};
+use entrain_sim::program::Step::{Compute, Done, Post, PostSync, Sleep, Until, Wait, Yield};
 use entrain_sim::program::Time::{Fixed, Mean};
 use entrain_sim::program::{MS, SEC, Step, US};
 use entrain_sim::scenario::{self, Arm, guest, host, tasks};
-use entrain_sim::world::{MachineId, World};
+use entrain_sim::world::{Arch, MachineId, MachineSpec, VmSpec, World};
 
 const HOG: &[Step] = &[Compute(Fixed(50 * MS)), Done];
 
@@ -233,4 +233,103 @@ fn nice_counts_with_few_tasks_and_many() {
         println!("{} tasks on 4 vCPUs: {ratio:.2}", 4 * count);
         assert!((2.5..3.5).contains(&ratio), "{} tasks: {ratio}", 4 * count);
     }
+}
+
+/// Time that the vCPUs of a VM had on the host, ns.
+fn had(world: &World, vm: usize) -> u64 {
+    world.vms[vm].vcpus.iter().map(|vcpu| world.machines[0].kernel.task(vcpu.task).sum_exec).sum()
+}
+
+/// Two 4-vCPU guests on 2 pCPUs that park down to one each; the second works for 160 of every 400 ms. How long the
+/// first needs to use both pCPUs when its neighbour rests, and the neighbour to have one of its own again, ms each.
+fn beside_one_that_rests(seed: u64) -> (Vec<usize>, Vec<usize>) {
+    let mut world = host(seed, Shape::flat(2), Arm::BOTH);
+    let first = guest(&mut world, 4, Arm::BOTH);
+    let second = guest(&mut world, 4, Arm::BOTH);
+    tasks(&mut world, first, "hog", 4, HOG);
+    tasks(&mut world, second, "hog", 4, &[Until(400 * MS), Compute(Fixed(40 * MS)), Done]);
+    world.run(SEC);
+    let mut at = (had(&world, 0), had(&world, 1));
+    let each: Vec<(u64, u64)> = (1001..5000)
+        .map(|ms| {
+            world.run(ms * MS);
+            let now = (had(&world, 0), had(&world, 1));
+            let spent = (now.0 - at.0, now.1 - at.1);
+            at = now;
+            spent
+        })
+        .collect();
+    healthy(&world);
+    let near = |ns: u64, whole: u64| ns > whole * MS - MS / 10;
+    let (mut grew, mut shrank) = (Vec::new(), Vec::new());
+    let mut rests = each[0].1 < MS / 10;
+    for ms in 0..each.len() - 100 {
+        let next = &each[ms..ms + 100];
+        if !rests && next.iter().all(|(_, other)| *other < MS / 10) {
+            rests = true;
+            grew.push(next.iter().position(|(own, _)| near(*own, 2)).unwrap_or(100));
+        } else if rests && next[0].1 > MS / 2 {
+            rests = false;
+            shrank.push(next.iter().position(|(_, other)| near(*other, 1)).unwrap_or(100));
+        }
+    }
+    (grew, shrank)
+}
+
+/// The host's word of what it is entitled to does not change meanwhile.
+#[test]
+fn a_guest_uses_a_pcpu_that_idles_within_milliseconds() {
+    for seed in 1..4 {
+        let (mut grew, mut shrank) = beside_one_that_rests(seed);
+        println!("seed {seed}: grown after {grew:?} ms, neighbour has its pCPU back after {shrank:?} ms");
+        grew.sort_unstable();
+        shrank.sort_unstable();
+        assert!(grew.len() >= 8 && grew[grew.len() / 2] <= 2 && grew.iter().all(|ms| *ms <= 16), "{grew:?}");
+        assert!(shrank.len() >= 8 && shrank.iter().all(|ms| *ms <= 5), "{shrank:?}");
+    }
+}
+
+/// Two guests whose vCPUs are bound to pCPUs alike, and who keep one each: it was the same pCPU.
+#[test]
+fn guests_bound_alike_use_all_pcpus() {
+    for seed in 1..6 {
+        let mut world = host(seed, Shape::flat(2), Arm::BOTH);
+        let spec = VmSpec {
+            guest: MachineSpec { shape: Shape::flat(4), policy: Arm::BOTH.guest, tunables: Vec::new() },
+            group: Kernel::ROOT,
+            paired: true,
+            arch: Arch::Arm64,
+            pins: Some((0..4).map(|vcpu| std::iter::once(vcpu % 2).collect()).collect()),
+        };
+        for _ in 0..2 {
+            let m = world.add_vm(&spec);
+            tasks(&mut world, m, "hog", 4, HOG);
+        }
+        world.run(2 * SEC);
+        let before = had(&world, 0) + had(&world, 1);
+        world.run(4 * SEC);
+        healthy(&world);
+        let used = (had(&world, 0) + had(&world, 1) - before) as f64 / 2e9;
+        println!("seed {seed}: {used:.2} of 2 pCPUs");
+        assert!(used > 1.9, "{used}");
+    }
+}
+
+/// A guest that is alone, without a word of the host: what its wake-ups take was counted as withheld.
+#[test]
+fn nothing_is_parked_without_a_neighbour() {
+    let mut parked = Vec::new();
+    for experiment in lab::EXPERIMENTS.iter().filter(|experiment| experiment.name.starts_with("alone/")) {
+        for vcpus in [2, 4, 16] {
+            let alone = Machines { pcpus: vcpus, guests: 1, vcpus };
+            let experiment = Experiment { machines: alone, ..*experiment };
+            let mut setup = experiment.build(1, &LabArm { name: "", arm: Arm::GUEST, online: None });
+            setup.world.run(500 * MS);
+            let parks = setup.world.parks(MachineId(1));
+            if parks > 0 {
+                parked.push((experiment.name, vcpus, parks));
+            }
+        }
+    }
+    assert!(parked.is_empty(), "{parked:?}");
 }

@@ -2,15 +2,17 @@
 //! kept, by the host's entitlement or by steal time; a cpuset partition or hotplug takes the others out of use.
 
 pub mod backend;
+mod priority;
 pub mod readings;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use entrain_channel::page::{MAX_VCPUS, Page};
+use entrain_channel::word::{Seed, TIME_SHIFT};
 use entrain_policy::guest;
 use entrain_system::Root;
 
@@ -69,10 +71,13 @@ impl Companion for Vcpud {
             let pages = Pages::open(&bpffs, true)?.ok_or(GuestError::NothingRegistered)?;
             let mut controller = Controller::new(root, parking, cpus);
             let mut heard = guest::Heartbeat::default();
+            if let Err(error) = priority::raise() {
+                tracing::warn!("the controller waits behind the load that it makes room for: {error}");
+            }
             while !end.load(Ordering::Relaxed) {
-                let host = Host::read(pages.page(0), &mut heard, controller.started);
+                let host = Host::read(&pages, &controller, &mut heard);
                 let told = controller.wants;
-                controller.step(host)?;
+                controller.step(&host)?;
                 // A parked guest runs on few vCPUs; the host learns from its word that it could use more.
                 if controller.wants != told {
                     say_wants(&pages, controller.wants);
@@ -105,25 +110,56 @@ fn say_wants(pages: &Pages, wants: u32) {
     pages.iter().for_each(|page| page.guest.wants.store(u64::from(wants), Ordering::Release));
 }
 
-/// What the host says: its entitlement for this guest in 1/1024 pCPU, or nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What the host says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Host {
+    /// For this guest, in 1/1024 pCPU, or nothing.
     entitlement: Option<u64>,
+    /// CPUs not in use that it would run at once.
+    room: u32,
+    /// What it has withheld since pairing, ns, of each of the controller's CPUs.
+    steal: Vec<u64>,
 }
 
 impl Host {
-    fn read(page: &Page, heard: &mut guest::Heartbeat, started: Instant) -> Host {
-        let silent = Host { entitlement: None };
-        let Some(seed) = paired_seed(page) else {
-            return silent;
-        };
-        let read = |word: &std::sync::atomic::AtomicU64| seed.unpack(word.load(Ordering::Acquire));
-        let now = started.elapsed().as_nanos() as u64 + 1;
-        if !guest::host_alive(heard, read(&page.host_slow.heartbeat), now) {
-            return silent;
+    fn read(pages: &Pages, controller: &Controller, heard: &mut guest::Heartbeat) -> Host {
+        let Some(first) = Words::of(pages, 0) else { return Host::default() };
+        let now = controller.started.elapsed().as_nanos() as u64 + 1;
+        if !guest::host_alive(heard, first.read(&first.page.host_slow.heartbeat), now) {
+            return Host::default();
         }
-        let (features, entitlement) = (read(&page.host_slow.features), read(&page.host_slow.entitlement));
-        Host { entitlement: guest::entitlement(features, entitlement, MAX_VCPUS as u32) }
+        let (slow, fast) = (&first.page.host_slow, |cpu: &u32| Words::of(pages, *cpu));
+        let features = first.read(&slow.features);
+        let instant = |cpu: &&u32| fast(cpu).is_some_and(|words| words.are_instant(features));
+        let steal = |cpu: &u32| fast(cpu).map_or(0, |words| words.read(&words.page.host_fast.steal) << TIME_SHIFT);
+        Host {
+            entitlement: guest::entitlement(features, first.read(&slow.entitlement), MAX_VCPUS as u32),
+            room: controller.parking.parked().iter().filter(instant).count() as u32,
+            steal: controller.cpus.iter().map(steal).collect(),
+        }
+    }
+}
+
+/// The words of a page that is paired.
+struct Words<'a> {
+    page: &'a Page,
+    seed: Seed,
+}
+
+impl<'a> Words<'a> {
+    fn of(pages: &'a Pages, cpu: u32) -> Option<Self> {
+        let page = Some(cpu as usize).filter(|cpu| *cpu < pages.count()).map(|cpu| pages.page(cpu))?;
+        Some(Self { page, seed: paired_seed(page)? })
+    }
+
+    fn read(&self, word: &AtomicU64) -> u64 {
+        self.seed.unpack(word.load(Ordering::Acquire))
+    }
+
+    /// Whether the host would run this vCPU at once.
+    fn are_instant(&self, features: u64) -> bool {
+        let fast = &self.page.host_fast;
+        guest::vcpu_view(features, self.read(&fast.state), self.read(&fast.instant)).instant != 0
     }
 }
 
@@ -142,6 +178,9 @@ struct Controller {
     started: Instant,
     meter: Meter,
     times_at: Option<Instant>,
+    /// The host's account of steal time at the last step, and when that was.
+    steal: Vec<u64>,
+    steal_at: Instant,
     pinned: BTreeSet<u32>,
     pinned_at: Option<Instant>,
 }
@@ -160,12 +199,14 @@ impl Controller {
             started: Instant::now(),
             meter: Meter::default(),
             times_at: None,
+            steal: Vec::new(),
+            steal_at: Instant::now(),
             pinned: BTreeSet::new(),
             pinned_at: None,
         }
     }
 
-    fn step(&mut self, host: Host) -> Result<()> {
+    fn step(&mut self, host: &Host) -> Result<()> {
         let now = Instant::now();
         let room = host.entitlement.is_some_and(|room| room >= 1024 * self.cpus.len() as u64);
         let nothing_parked = room && self.parking.parked().is_empty();
@@ -174,15 +215,16 @@ impl Controller {
             self.pinned = readings::pinned_cpus(&self.root);
             self.pinned_at = Some(now);
         }
-        let mut spent = CpuTime::default();
-        if host.entitlement.is_none() {
+        let spent = if host.entitlement.is_some() {
+            self.spent(&host.steal, now)
+        } else {
             self.pause = STEAL_STEP;
             if self.times_at.is_some_and(|at| now - at < STEAL_STEP) {
                 return Ok(());
             }
-            spent = self.meter.read(&self.root)?;
             self.times_at = Some(now);
-        }
+            self.meter.read(&self.root)?
+        };
         let kept = self.decide(host, spent, now)?;
         if host.entitlement.is_some() {
             let rests = (self.wants as usize) < kept.len();
@@ -196,7 +238,18 @@ impl Controller {
         Ok(())
     }
 
-    fn decide(&mut self, host: Host, spent: CpuTime, now: Instant) -> Result<BTreeSet<u32>> {
+    /// What the CPUs in use did since the last step: as many as had work ran, but for what the host says that it withheld.
+    fn spent(&mut self, steal: &[u64], now: Instant) -> CpuTime {
+        let elapsed = (now - self.steal_at).as_nanos() as u64;
+        let since = |(now, last): (&u64, &u64)| guest::host_withheld(now.saturating_sub(*last), elapsed);
+        let stolen: u64 = steal.iter().zip(&self.steal).map(since).sum();
+        let busy = u64::from(self.wants).min((self.cpus.len() - self.parking.parked().len()) as u64);
+        self.steal = steal.to_vec();
+        self.steal_at = now;
+        CpuTime { ran: (busy * elapsed).saturating_sub(stolen), stolen }
+    }
+
+    fn decide(&mut self, host: &Host, spent: CpuTime, now: Instant) -> Result<BTreeSet<u32>> {
         let fixed: Vec<bool> =
             self.cpus.iter().map(|cpu| self.pinned.contains(cpu) || !self.parkable.contains(cpu)).collect();
         let runnable = readings::runnable(&self.root)?;
@@ -206,11 +259,14 @@ impl Controller {
             nr_vcpus: self.cpus.len() as u32,
             floor: fixed.iter().filter(|&&fixed| fixed).count() as u32,
             wants: runnable,
+            room: host.room,
             entitlement: host.entitlement.map_or(-1, |entitlement| entitlement as i64),
             ran: spent.ran,
             stolen: spent.stolen,
+            // The time in ns is as good as a random number here.
+            random: (now - self.started).as_nanos() as u64,
         });
-        let kept = guest::vcpud_kept(&fixed, keep);
+        let kept = guest::vcpud_kept(&fixed, keep, self.vcpud.first);
         Ok(self.cpus.iter().zip(kept).filter(|(_, kept)| *kept).map(|(cpu, _)| *cpu).collect())
     }
 }
@@ -233,23 +289,56 @@ mod tests {
         1 + (1..4).filter(|cpu| root.get(&format!("sys/devices/system/cpu/cpu{cpu}/online")) == "1").count()
     }
 
+    /// Steps beside a host that entitles the guest to so much and gives it that; the guest would use all of its CPUs.
+    fn told(controller: &mut Controller, entitlement: u64, steps: u32) {
+        let mut steal = controller.steal.clone();
+        steal.resize(controller.cpus.len(), 0);
+        for _ in 0..steps {
+            let kept = controller.cpus.iter().map(|cpu| !controller.parking.parked().contains(cpu));
+            let kept: Vec<bool> = kept.collect();
+            let all = kept.iter().filter(|kept| **kept).count() as u64 * 1024;
+            let part = STEP.as_nanos() as u64 * all.saturating_sub(entitlement) / all;
+            steal.iter_mut().zip(kept).for_each(|(steal, kept)| *steal += u64::from(kept) * part);
+            let host = Host { entitlement: Some(entitlement), room: 0, steal: steal.clone() };
+            controller.step(&host).expect("a step");
+            std::thread::sleep(STEP);
+        }
+    }
+
     #[test]
     fn it_shrinks_to_the_entitlement_and_grows_back_with_it() {
         let root = machine();
         let parking = Parking::new(&root.root(), &root.path().join("run"), None).expect("hotplug");
         let mut controller = Controller::new(root.root(), parking, vec![0, 1, 2, 3]);
         let mut last = |entitlement, steps| {
+            told(&mut controller, entitlement, steps);
+            online(&root)
+        };
+        assert_eq!(last(1024, 14), 1);
+        assert_eq!(last(4096, 1), 4, "at the first step");
+        assert_eq!(last(2048, 14), 2);
+        drop(controller);
+        assert_eq!(online(&root), 4);
+    }
+
+    /// What others leave to it is no reason to have fewer CPUs.
+    #[test]
+    fn it_keeps_what_nobody_withholds_and_takes_a_pcpu_that_idles() {
+        let root = machine();
+        let parking = Parking::new(&root.root(), &root.path().join("run"), None).expect("hotplug");
+        let mut controller = Controller::new(root.root(), parking, vec![0, 1, 2, 3]);
+        let beside = |controller: &mut Controller, room, steps| {
             for _ in 0..steps {
-                controller.step(Host { entitlement: Some(entitlement) }).expect("a step");
+                let host = Host { entitlement: Some(1024), room, steal: controller.steal.clone() };
+                controller.step(&host).expect("a step");
                 std::thread::sleep(STEP);
             }
             online(&root)
         };
-        assert_eq!(last(1024, 8), 1);
-        assert_eq!(last(4096, 1), 4, "at the first step");
-        assert_eq!(last(2048, 8), 2);
-        drop(controller);
-        assert_eq!(online(&root), 4);
+        assert_eq!(beside(&mut controller, 0, 14), 4);
+        told(&mut controller, 1024, 14);
+        assert_eq!(online(&root), 1);
+        assert_eq!(beside(&mut controller, 1, 2), 2);
     }
 
     /// What it costs a guest that has nothing to do, in wake-ups.
@@ -258,7 +347,7 @@ mod tests {
         let root = machine();
         let parking = Parking::new(&root.root(), &root.path().join("run"), None).expect("hotplug");
         let mut controller = Controller::new(root.root(), parking, vec![0, 1, 2, 3]);
-        let mut pause_after = |load: &str, host, steps| {
+        let mut pause_after = |load: &str, host: &Host, steps| {
             root.put("proc/loadavg", load);
             for _ in 0..steps {
                 controller.step(host).expect("a step");
@@ -266,10 +355,10 @@ mod tests {
             controller.pause
         };
         let (idle, busy) = ("0 0 0 1/99 1\n", "5 5 5 9/99 1\n");
-        let paired = Host { entitlement: Some(4096) };
-        assert_eq!(pause_after(idle, paired, 8), REST);
-        assert_eq!(pause_after(busy, paired, 1), STEP);
-        assert_eq!(pause_after(busy, Host { entitlement: None }, 1), STEAL_STEP);
+        let paired = Host { entitlement: Some(4096), ..Host::default() };
+        assert_eq!(pause_after(idle, &paired, 8), REST);
+        assert_eq!(pause_after(busy, &paired, 1), STEP);
+        assert_eq!(pause_after(busy, &Host::default(), 1), STEAL_STEP);
     }
 
     #[test]
@@ -278,10 +367,7 @@ mod tests {
         root.put("proc/77/task/77/status", "VmSize:\t1 kB\nCpus_allowed_list:\t3\n");
         let parking = Parking::new(&root.root(), &root.path().join("run"), None).expect("hotplug");
         let mut controller = Controller::new(root.root(), parking, vec![0, 1, 2, 3]);
-        for _ in 0..8 {
-            controller.step(Host { entitlement: Some(1024) }).expect("a step");
-            std::thread::sleep(STEP);
-        }
+        told(&mut controller, 1024, 14);
         // cpu0 has no switch, cpu3 has the thread.
         assert_eq!(*controller.parking.parked(), BTreeSet::from([1, 2]));
     }

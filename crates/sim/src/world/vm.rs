@@ -120,6 +120,17 @@ impl World {
         });
     }
 
+    /// How often a guest that Entrain schedules has parked a vCPU.
+    pub fn parks(&mut self, m: MachineId) -> u64 {
+        self.machines[m.0 as usize].kernel.object_call(|object| {
+            // SAFETY: the function has this type in native/guest.c.
+            unsafe {
+                let parks: unsafe extern "C" fn() -> u64 = object.function("sim_parks");
+                parks()
+            }
+        })
+    }
+
     /// What the host's daemon and the guests' agents do now and then.
     pub(super) fn daemon(&mut self) {
         let pcpus = u64::from(self.machines[0].kernel.topo.cpus());

@@ -60,6 +60,7 @@ static __always_inline __s32 sched__start(void)
 	int i;
 
 	sched__start_anew();
+	step__prepare();
 	error = limit__start_anew();
 	if (error)
 		return error;

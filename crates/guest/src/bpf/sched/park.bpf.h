@@ -3,6 +3,10 @@
  * The controller, vcpud inside the scheduler: every STEP_NS it asks guest_mode.h whether the guest is contended, and
  * guest_vcpud.h how many vCPUs to keep, and parks and unparks them. To park a vCPU is to give it nothing but what is
  * pinned to it: a store and a kick, no hotplug. Its interrupts, softirqs and per-CPU threads go on.
+ *
+ * Steps are taken by the way, at ticks and where tasks are chosen and queued. A guest that computes on few vCPUs has
+ * next to none of these: while tasks wait and vCPUs are parked a timer takes the steps, so that a pCPU that becomes
+ * free is seen in time.
  */
 #ifndef ENTRAIN_GUEST_SCHED_PARK_H
 #define ENTRAIN_GUEST_SCHED_PARK_H
@@ -28,8 +32,22 @@ struct step {
 	__u32 busy;    /* vCPUs that run something, and tasks that wait ... */
 	__u32 waiting; /* ... these alone */
 	__u32 held;    /* vCPUs that the host holds back */
+	__u32 room;    /* parked ones that the host would run at once */
 	__u32 parked, pinned;
 };
+
+struct step_timer {
+	struct bpf_timer timer;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct step_timer);
+} step_timers SEC(".maps");
+
+#define CLOCK_MONOTONIC 1
 
 /* Measures how long the host lets a vCPU wait, from the words it publishes. */
 static __always_inline void vcpu__observe_wait(struct vcpu_ctx *v, struct entrain_page *page, __u64 seed)
@@ -70,6 +88,9 @@ static __always_inline void vcpu__observe_host(__s32 cpu, struct vcpu_ctx *v, st
 		state = entrain_read(&page->host_fast.state, seed);
 		s->held += state == v->seen_state && ENTRAIN_STATE_VCPU(state) == ENTRAIN_VCPU_PREEMPTED;
 		v->seen_state = state;
+		if (v->parked)
+			s->room += guest_vcpu_view(host_features, state, entrain_read(&page->host_fast.instant, seed))
+					   .instant;
 	}
 	/* A host that goes by what tasks need, and pCPUs that are not all at their best. */
 	if ((host_features & ENTRAIN_F_HOST_SCHED) &&
@@ -149,9 +170,13 @@ __noinline __u32 vcpud__decide(struct step *s)
 	in.now = s->now;
 	in.floor = s->pinned;
 	in.wants = s->busy;
+	in.room = s->room;
 	in.entitlement = host__entitlement();
 	in.ran = s->ran;
-	in.stolen = s->stolen;
+	/* What wake-ups take on an idle host, too, is no reason to give a vCPU up. */
+	in.stolen = s->withheld;
+	/* The time in ns is as good as a random number here, and that of each guest is another. */
+	in.random = (s->now * 0x9e3779b97f4a7c15ULL) >> 33;
 	stats.keep = guest_vcpud_step(&vcpud, &in);
 	entitlement = in.entitlement;
 	stats.runnable = in.wants;
@@ -196,14 +221,25 @@ static __always_inline void vcpud__park(__u32 keep, __u32 pinned_all, __u32 wait
 	int i;
 
 	bpf_for (i, 0, nr_vcpus) {
-		struct vcpu_ctx *v = vcpu__of(i);
+		__u32 cpu = (vcpud.first + i) % nr_vcpus;
+		struct vcpu_ctx *v = vcpu__of(cpu);
 
 		if (v->offline)
 			continue;
-		waiting -= vcpu__set_parked(i, v, !guest_vcpud_kept(v->pinned != 0, pinned_all, free_before, keep),
+		waiting -= vcpu__set_parked(cpu, v, !guest_vcpud_kept(v->pinned != 0, pinned_all, free_before, keep),
 					    waiting != 0);
 		free_before += !v->pinned;
 	}
+}
+
+/* The next step is taken in time, whatever the tasks of this guest do. */
+static __always_inline void step__arm(void)
+{
+	__u32 key = 0;
+	struct step_timer *step = bpf_map_lookup_elem(&step_timers, &key);
+
+	if (step)
+		bpf_timer_start(&step->timer, STEP_NS, 0);
 }
 
 /* One step for the whole guest, by whichever vCPU comes first. */
@@ -211,7 +247,7 @@ __noinline int vcpud__step(__u64 now)
 {
 	__u64 last = READ_ONCE(step_at);
 	struct step s = {.now = now, .furthest = mode.furthest};
-	__u32 keep, was = vcpud.keep;
+	__u32 keep, was = vcpud.keep, first = vcpud.first;
 	int i;
 
 	/* Clocks of vCPUs differ: one may be behind the last step. */
@@ -233,9 +269,30 @@ __noinline int vcpud__step(__u64 now)
 	mode__decide(&s);
 	keep = vcpud__decide(&s);
 	/* All were in use, and stay it. */
-	if (use_vcpud && (keep != was || keep < nr_online || s.parked))
+	if (use_vcpud && (keep != was || vcpud.first != first || keep < nr_online || s.parked))
 		vcpud__park(keep, s.pinned, s.waiting);
+	if (s.parked && s.waiting && (host_features & ENTRAIN_F_INSTANT))
+		step__arm();
 	return 0;
+}
+
+static int step__timer(void *map, __u32 *key, struct step_timer *step)
+{
+	vcpud__step(scx_bpf_now());
+	return 0;
+}
+
+/* Where one may sleep. */
+static __always_inline void step__prepare(void)
+{
+	__u32 key = 0;
+	struct step_timer *step = bpf_map_lookup_elem(&step_timers, &key);
+
+	if (!step)
+		return;
+	/* A second attachment finds it made. */
+	bpf_timer_init(&step->timer, &step_timers, CLOCK_MONOTONIC);
+	bpf_timer_set_callback(&step->timer, step__timer);
 }
 
 #endif /* ENTRAIN_GUEST_SCHED_PARK_H */
