@@ -36,8 +36,6 @@ pub(crate) const EVENT_DOORBELL: entrain_event_kind = entrain_event_kind::ENTRAI
 /// `Event::kind`: a vCPU thread has ended.
 #[cfg(test)]
 pub(crate) const EVENT_EXIT: entrain_event_kind = entrain_event_kind::ENTRAIN_EVENT_EXIT;
-/// `Event::kind`: a pCPU went idle.
-pub(crate) const EVENT_IDLE: entrain_event_kind = entrain_event_kind::ENTRAIN_EVENT_IDLE;
 
 /// `LinkArgs::op`.
 pub(crate) type LinkOp = entrain_link_op;

@@ -5,6 +5,7 @@
 //! all that happens at a context switch to `bpf/observe.bpf.c`. What it does beside that is a `mode`; the host's scheduler is
 //! one ([`schedule`]). `status` is what others can ask it.
 
+mod affinity;
 mod cgroup;
 mod cgroup_namespace;
 mod channel;

@@ -150,14 +150,6 @@ impl Programs {
         }
     }
 
-    /// Asks for an event when the next pCPU goes idle.
-    pub(crate) fn want_idle(&mut self) {
-        if let Some(data) = self.observe.maps.bss_data.as_deref_mut() {
-            // SAFETY: an aligned word of the mapped data; BPF stores 0 in it, and a lost race costs one event.
-            unsafe { (&raw mut data.want_idle).write_volatile(1) };
-        }
-    }
-
     /// The verifier's work for the observing programs.
     pub(crate) fn complexity(&self) -> Vec<Complexity> {
         complexity::of(self.observe.object())
@@ -229,9 +221,10 @@ impl Programs {
         self.ticker.clone()
     }
 
-    /// The part of the tick that is about pages.
-    pub(crate) fn tick_pages(&self, entries: u32) -> Result<TickArgs, Error> {
-        self.ticker.pages(entries).map_err(|error| Error::at(Step::Run, "tick")(libbpf_rs::Error::from(error)))
+    /// The part of the tick that is about pages, of the vCPUs alone that speak for their guests.
+    pub(crate) fn tick_speakers(&self, entries: u32) -> Result<(), Error> {
+        let done = self.ticker.speakers(entries).map(drop);
+        done.map_err(|error| Error::at(Step::Run, "tick")(libbpf_rs::Error::from(error)))
     }
 
     /// The self-test of the channel: answers guests that hammer their pages, for so long. Never in normal service.

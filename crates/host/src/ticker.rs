@@ -33,20 +33,19 @@ impl Ticker {
     pub(crate) fn tick(&self, entries: u32) -> io::Result<TickArgs> {
         let _one = self.0.one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((levels, pcpus)) = &self.0.levels {
-            run(levels.as_fd(), *pcpus)?;
+            run(levels.as_fd(), TickArgs { entries: *pcpus, ..TickArgs::default() })?;
         }
-        run(self.0.tick.as_fd(), entries)
+        run(self.0.tick.as_fd(), TickArgs { entries, ..TickArgs::default() })
     }
 
-    /// The same without the levels.
-    pub(crate) fn pages(&self, entries: u32) -> io::Result<TickArgs> {
+    /// The same without the levels, of the vCPUs alone that speak for their guests; what it counts is of these.
+    pub(crate) fn speakers(&self, entries: u32) -> io::Result<TickArgs> {
         let _one = self.0.one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner);
-        run(self.0.tick.as_fd(), entries)
+        run(self.0.tick.as_fd(), TickArgs { entries, speakers: 1, ..TickArgs::default() })
     }
 }
 
-fn run(program: BorrowedFd<'_>, entries: u32) -> io::Result<TickArgs> {
-    let mut args = TickArgs { entries, ..TickArgs::default() };
+fn run(program: BorrowedFd<'_>, mut args: TickArgs) -> io::Result<TickArgs> {
     // A program of this kind changes its context in place, and the kernel refuses one for the result.
     let mut opts = libbpf_sys::bpf_test_run_opts {
         sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,

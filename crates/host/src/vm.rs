@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Instant;
 
+use entrain_system::CpuSet;
+
 use crate::cgroup::Group;
 use crate::channel::Channel;
 use crate::classes::Publish;
@@ -16,6 +18,9 @@ use crate::scan::Scan;
 /// Offers that wait to be considered. An honest guest has one; rings and finds beyond these are dropped, and an honest guest
 /// rings again.
 const OFFERS: usize = 12;
+
+/// The vCPU whose page speaks for its guest as a whole, by KVM's vcpu_id.
+pub(crate) const SPEAKER: u32 = 0;
 
 /// What a guest has registered: the pages of one cookie.
 #[derive(Clone, Debug)]
@@ -66,6 +71,8 @@ pub(crate) struct Vm {
     pub(crate) entitlement: u32,
     /// Its cgroup.
     pub(crate) group: Group,
+    /// pCPUs that one or another of its vCPUs may use; `None`: not known.
+    pub(crate) cpus: Option<CpuSet>,
     /// By the configuration.
     pub(crate) class: Option<String>,
     /// What its class lets its guest be told.
@@ -96,6 +103,7 @@ impl Vm {
             ran: 0,
             entitlement: 0,
             group: Group::default(),
+            cpus: None,
             class: None,
             publish: Publish::All,
             rival: None,

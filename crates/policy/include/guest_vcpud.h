@@ -57,6 +57,8 @@ struct guest_vcpud_felt {
 	entrain_u64 window_at, ran, stolen;
 	entrain_u64 grow_after, pause;
 	entrain_u64 turn_after, turn_pause;
+	entrain_u32 suffers; /* windows in a row in which as few vCPUs as can be did */
+	entrain_u32 pad;
 };
 
 /* The controller's memory; all zero at the start, when all vCPUs are kept. */
@@ -222,14 +224,18 @@ ENTRAIN_POLICY entrain_u32 guest_vcpud_feel(struct guest_vcpud_felt *f, const st
 		f->grow_after = in->now + f->pause;
 		f->grew = 0;
 		f->most = got;
-		if (got == keep && in->now >= f->turn_after) {
+		f->suffers = got == keep ? f->suffers + 1 : 0;
+		/* A host that can has moved its threads by then; and to leave a vCPU leaves work behind for a while. */
+		if (f->suffers > GUEST_VCPUD_PROVEN_WINDOWS && in->now >= f->turn_after) {
 			*turn = 1;
+			f->suffers = 0;
 			f->turn_pause =
 				guest_vcpud_doubled(f->turn_pause, GUEST_VCPUD_PAUSE_NS, GUEST_VCPUD_PAUSE_MAX_NS);
 			f->turn_after = in->now + f->turn_pause;
 		}
 		return got;
 	}
+	f->suffers = 0;
 	if (f->grew && ++f->grew > GUEST_VCPUD_PROVEN_WINDOWS) {
 		f->pause = GUEST_VCPUD_PAUSE_NS;
 		f->grew = 0;

@@ -107,6 +107,8 @@ struct VcpudFelt {
     pause: u64,
     turn_after: u64,
     turn_pause: u64,
+    suffers: u32,
+    pad: u32,
 }
 
 /// The controller's memory; the default is the start.

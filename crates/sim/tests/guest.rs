@@ -305,11 +305,11 @@ fn guests_bound_alike_use_all_pcpus() {
             let m = world.add_vm(&spec);
             tasks(&mut world, m, "hog", 4, HOG);
         }
-        world.run(2 * SEC);
+        world.run(3 * SEC);
         let before = had(&world, 0) + had(&world, 1);
-        world.run(4 * SEC);
+        world.run(6 * SEC);
         healthy(&world);
-        let used = (had(&world, 0) + had(&world, 1) - before) as f64 / 2e9;
+        let used = (had(&world, 0) + had(&world, 1) - before) as f64 / 3e9;
         println!("seed {seed}: {used:.2} of 2 pCPUs");
         assert!(used > 1.9, "{used}");
     }

@@ -70,7 +70,7 @@ struct entrain_vcpu {
 	enum entrain_gone gone; /* the pairing has ended by itself; nothing is written any more */
 	__u32 races;		/* words left as they were since another CPU was writing them */
 	__u32 own_only;		/* by the daemon: its guest is told nothing that tells of its neighbours */
-	__u32 pad;
+	__u32 speaks;		/* by the daemon: its page speaks for its guest as a whole */
 };
 
 /* One VM: where its memory is, and how to find a preempt count that belongs to a task (arm64). */
@@ -112,7 +112,6 @@ struct entrain_domain {
 enum entrain_event_kind {
 	ENTRAIN_EVENT_DOORBELL = 1, /* arg = guest-physical address that the guest named */
 	ENTRAIN_EVENT_EXIT = 2,	    /* a vCPU thread has ended */
-	ENTRAIN_EVENT_IDLE = 3,	    /* a pCPU went idle, and the daemon had asked to be told */
 };
 
 struct entrain_event {
@@ -175,7 +174,7 @@ struct entrain_tick_args {
 	__u32 entries; /* entries of `vcpus` (tick) or `pcpus` (levels) to visit */
 	__u32 paired;  /* out */
 	__u32 gone;    /* out: pairings that have ended */
-	__u32 pad;
+	__u32 speakers; /* 1: only vCPUs that speak for their guests */
 	__u64 layouts; /* out: sum of the generations of the memory slots behind the pairings */
 };
 

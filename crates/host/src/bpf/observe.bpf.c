@@ -14,19 +14,6 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* Set by the daemon while VMs compete: it wants to hear of the next pCPU that goes idle. */
-__u32 want_idle = 0;
-
-static __always_inline void pcpu__idle_transition(struct entrain_pcpu *pcpu, bool idle)
-{
-	pcpu->idle = idle;
-	pcpu->idles++;
-	if (idle && READ_ONCE(want_idle)) {
-		WRITE_ONCE(want_idle, 0);
-		event__report(ENTRAIN_EVENT_IDLE, 0, 0, 0);
-	}
-}
-
 SEC("tp_btf/sched_switch")
 int BPF_PROG(observe_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
 {
@@ -44,8 +31,10 @@ int BPF_PROG(observe_switch, bool preempt, struct task_struct *prev, struct task
 	pcpu = bpf_map_lookup_elem(&pcpus, &cpu);
 	if (!pcpu)
 		return 0;
-	if (was_idle != idle)
-		pcpu__idle_transition(pcpu, idle);
+	if (was_idle != idle) {
+		pcpu->idle = idle;
+		pcpu->idles++;
+	}
 	if (was_open != open)
 		pcpu__opens(pcpu, open);
 	if (!out && !in)

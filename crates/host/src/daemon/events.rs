@@ -12,7 +12,7 @@ use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::error::{HostError, system};
-use crate::interface::{self, EVENT_DOORBELL, EVENT_IDLE, from_bytes};
+use crate::interface::{self, EVENT_DOORBELL, from_bytes};
 use crate::status::Question;
 
 /// Records of BPF that are taken at a time: as many as its ring holds. Guests and users decide how fast they come.
@@ -25,8 +25,6 @@ pub(super) enum Event {
     Doorbell { tid: i32, tgid: i32, gpa: u64 },
     /// A vCPU thread has ended.
     VcpuEnded,
-    /// A pCPU went idle while VMs competed.
-    PcpuIdle,
     /// A client asks.
     Asked(Question),
     /// SIGHUP: the configuration is to be read again.
@@ -38,7 +36,6 @@ pub(super) enum Event {
 impl From<interface::Event> for Event {
     fn from(told: interface::Event) -> Self {
         match told.kind {
-            EVENT_IDLE => Self::PcpuIdle,
             EVENT_DOORBELL => Self::Doorbell { tid: told.tid, tgid: told.tgid, gpa: told.arg },
             _ => Self::VcpuEnded,
         }
@@ -147,7 +144,6 @@ mod tests {
     fn what_bpf_tells_becomes_an_event() {
         let told = |kind| Event::from(interface::Event { kind, tid: 7, tgid: 6, arg: 0x1000, ..Default::default() });
         assert!(matches!(told(EVENT_DOORBELL), Event::Doorbell { tid: 7, tgid: 6, gpa: 0x1000 }));
-        assert!(matches!(told(EVENT_IDLE), Event::PcpuIdle));
         assert!(matches!(told(EVENT_EXIT), Event::VcpuEnded));
     }
 }

@@ -114,10 +114,6 @@ impl MainLoop {
                         }
                     }
                     Event::VcpuEnded => self.look_soon(),
-                    Event::PcpuIdle => {
-                        self.fleet.pcpu_idles();
-                        self.timers.set(Task::Shares, Instant::now());
-                    }
                     Event::Asked(question) => self.answer(question),
                     Event::Reload => self.reload(),
                     Event::Stop => return Ok(()),

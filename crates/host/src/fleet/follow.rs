@@ -7,6 +7,7 @@ use tracing::{debug, info, warn};
 
 use super::Fleet;
 use super::let_go::take_pairings;
+use crate::affinity;
 use crate::cgroup::Group;
 use crate::channel::Channel;
 use crate::discover::FoundVm;
@@ -15,7 +16,7 @@ use crate::interface::{self, HOST_VCPUS, HOST_VMS};
 use crate::pair::{self, Paired};
 use crate::programs::Programs;
 use crate::slots::{MemorySlot, Slots};
-use crate::vm::{Vcpu, Vm};
+use crate::vm::{SPEAKER, Vcpu, Vm};
 
 impl Fleet {
     /// Follows the changes since the last look; `found` is all that is there now, by the address of the kernel's struct kvm.
@@ -44,6 +45,7 @@ impl Fleet {
         }
         for vm in self.vms.values_mut() {
             vm.group = Group::of(&self.root, vm.found.tgid);
+            vm.cpus = affinity::of_any(vm.vcpus.values().map(|vcpu| vcpu.tid));
         }
         Ok(())
     }
@@ -119,6 +121,7 @@ impl Fleet {
                 tid: found.tid,
                 tgid: vm.found.tgid,
                 kvm_vcpu: found.kvm_vcpu,
+                speaks: u32::from(*id == SPEAKER),
                 ..Default::default()
             };
             self.programs.vcpus.set(index as usize, entry);

@@ -22,6 +22,7 @@ use entrain_bpf::Error;
 use entrain_system::Root;
 
 use crate::entitlement::Shares;
+use crate::entitlement::others::Others;
 use crate::eyes::Eyes;
 use crate::interface::{HOST_VCPUS, HOST_VMS};
 use crate::programs::Programs;
@@ -41,6 +42,7 @@ pub(crate) struct Fleet {
     vm_numbers: Numbers,
     full: bool,
     shares: Shares,
+    others: Others,
     search: Search,
     remembered: Remembered,
     turns: Turns,
@@ -62,6 +64,7 @@ impl Fleet {
             vm_numbers: Numbers::new(HOST_VMS),
             full: false,
             shares: Shares::new(Instant::now(), false),
+            others: Others::new(),
             search,
             remembered,
             turns: Turns::default(),

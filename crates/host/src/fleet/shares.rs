@@ -3,12 +3,13 @@
 use std::time::{Duration, Instant};
 
 use entrain_bpf::Error;
-use entrain_system::monotonic_ns;
+use entrain_system::{CpuSet, monotonic_ns};
 
 use super::Fleet;
 use crate::channel::Channel;
 use crate::entitlement::{CALM_PERIOD, Claim};
 use crate::interface;
+use crate::vm::SPEAKER;
 
 impl Fleet {
     /// How long to wait between two calls of [`Self::share_cpus`]: less where paired VMs compete.
@@ -22,31 +23,47 @@ impl Fleet {
         if self.vms.is_empty() {
             return Ok(());
         }
-        self.programs.tick_pages(self.entries())?;
+        let began = Instant::now();
+        self.programs.tick_speakers(self.entries())?;
         // Offline CPUs have no capacity (`set_cpus`).
         let table = &self.programs.pcpus;
-        let pcpus = (0..table.entries()).filter(|cpu| table.get(*cpu).capacity > 0).count() as u32;
+        let online: CpuSet =
+            (0..table.entries()).filter(|cpu| table.get(*cpu).capacity > 0).map(|cpu| cpu as u32).collect();
         let now = monotonic_ns();
+        let mut ran = Vec::with_capacity(self.vms.len());
         let claims: Vec<Claim> = self
             .vms
             .iter()
             .map(|(&kvm, vm)| {
                 let entries = vm.vcpus.iter().map(|(id, vcpu)| (*id, self.programs.vcpus.get(vcpu.index as usize)));
-                let mut claim =
-                    Claim { vm: kvm, vcpus: vm.vcpus.len() as u32, group: vm.group.clone(), busy: 0, wants: 0 };
+                let mut claim = Claim {
+                    vm: kvm,
+                    vcpus: vm.vcpus.len() as u32,
+                    group: vm.group.clone(),
+                    cpus: vm.cpus.clone(),
+                    busy: 0,
+                    wants: 0,
+                };
+                let mut run_ns = 0;
                 for (id, entry) in entries {
                     claim.busy += busy_ns(&entry, now);
+                    run_ns += entry.run_ns;
                     // vCPU 0 speaks for the guest; without guest words it says 0.
-                    if id == 0 && vm.channel == Channel::Paired {
+                    if id == SPEAKER && vm.channel == Channel::Paired {
                         claim.wants = entry.wants.min(u64::from(claim.vcpus)) as u32;
                     }
                 }
+                ran.push((kvm, run_ns));
                 claim
             })
             .collect();
+        let others = self.others.load(&self.root, began, ran.into_iter());
         let mut changed = false;
-        for (vm, share) in self.vms.values_mut().zip(self.shares.update(Instant::now(), pcpus, &claims)) {
-            changed |= vm.entitlement != share;
+        for (vm, share) in self.vms.values_mut().zip(self.shares.update(began, &online, &claims, others)) {
+            if vm.entitlement == share {
+                continue;
+            }
+            changed = true;
             vm.entitlement = share;
             for vcpu in vm.vcpus.values() {
                 let entry = self.programs.vcpus.at(vcpu.index as usize);
@@ -55,17 +72,10 @@ impl Fleet {
             }
         }
         if changed {
-            self.programs.tick_pages(self.entries())?;
+            self.programs.tick_speakers(self.entries())?;
         }
-        if self.shares.waits_for_idle() {
-            self.programs.want_idle();
-        }
+        self.shares.took(began.elapsed());
         Ok(())
-    }
-
-    /// A pCPU went idle while VMs competed: somebody may have left, so the next looks follow close on one another.
-    pub(crate) fn pcpu_idles(&mut self) {
-        self.shares.stir();
     }
 }
 

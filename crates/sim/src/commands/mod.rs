@@ -23,6 +23,9 @@ pub(crate) struct Which {
     /// Sets a tunable of Entrain's scheduler on the host: NAME=NUMBER in ns, NAME=true, NAME=false.
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = tunable)]
     tunables: Vec<(String, Tunable)>,
+    /// Of an experiment of the lab's: one guest with so many vCPUs on as many pCPUs, instead of its own machines.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
+    vcpus: Option<u32>,
 }
 
 impl Which {
@@ -38,7 +41,8 @@ impl Which {
         }
         let experiment = lab::named(name)
             .with_context(|| format!("no scenario is called {name}; `entrain-sim list` names those there are"))?;
-        Ok(experiment.build(self.seed, &LabArm { name: "", arm, online: None }))
+        let machines = self.vcpus.map_or(experiment.machines, |vcpus| lab::Machines { pcpus: vcpus, guests: 1, vcpus });
+        Ok(lab::Experiment { machines, ..*experiment }.build(self.seed, &LabArm { name: "", arm, online: None }))
     }
 
     /// An arm with the tunables that were asked for.

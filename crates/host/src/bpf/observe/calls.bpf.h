@@ -199,7 +199,7 @@ static __always_inline void vcpu__tick(__u32 index, struct entrain_tick_args *ar
 	struct task_struct *task;
 	__u32 cpu, why, own_only;
 
-	if (!vcpu || !thread || !vcpu->used)
+	if (!vcpu || !thread || !vcpu->used || (args->speakers && !vcpu->speaks))
 		return;
 	hint__refresh(slot__of(index));
 	task = thread->task;
