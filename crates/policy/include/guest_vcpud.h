@@ -40,10 +40,10 @@
 #define GUEST_VCPUD_ROOM_MAX_NS 64000000ULL
 
 /* Steal: length of a window of observation, ns; five ticks at HZ=250, for steal is only counted at ticks. */
-#define GUEST_VCPUD_WINDOW_NS	 20000000ULL
+#define GUEST_VCPUD_WINDOW_NS	   20000000ULL
 /* Steal: shares (1/1024) of the wanted time above which it shrinks and below which it may grow. */
-#define GUEST_VCPUD_STEAL_HIGH	 128U
-#define GUEST_VCPUD_STEAL_LOW	 32U
+#define GUEST_VCPUD_STEAL_HIGH	   128U
+#define GUEST_VCPUD_STEAL_LOW	   32U
 /* Steal: pause after a mistake, ns, at first and at most; a growth that survives so many windows was right. */
 #define GUEST_VCPUD_PAUSE_NS	   20000000ULL
 #define GUEST_VCPUD_PAUSE_MAX_NS   1000000000ULL
@@ -66,8 +66,8 @@ struct guest_vcpud {
 	entrain_u32 keep; /* vCPUs in use; 0 = not started */
 	/* From which one they are counted: others are tried while those in use suffer and cannot be fewer. */
 	entrain_u32 first;
-	entrain_u32 entitled; /* vCPUs by the host's word */
-	entrain_u32 less;     /* the most that was fit to be kept while less was */
+	entrain_u32 entitled;		    /* vCPUs by the host's word */
+	entrain_u32 less;		    /* the most that was fit to be kept while less was */
 	entrain_u64 less_since, more_since; /* 0 = not the case */
 	entrain_u64 less_ran, less_stolen;  /* since `less_since`, ns */
 	entrain_u64 room_since, room_wait, roomed_at;

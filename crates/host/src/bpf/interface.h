@@ -171,11 +171,11 @@ struct entrain_link_args {
 };
 
 struct entrain_tick_args {
-	__u32 entries; /* entries of `vcpus` (tick) or `pcpus` (levels) to visit */
-	__u32 paired;  /* out */
-	__u32 gone;    /* out: pairings that have ended */
+	__u32 entries;	/* entries of `vcpus` (tick) or `pcpus` (levels) to visit */
+	__u32 paired;	/* out */
+	__u32 gone;	/* out: pairings that have ended */
 	__u32 speakers; /* 1: only vCPUs that speak for their guests */
-	__u64 layouts; /* out: sum of the generations of the memory slots behind the pairings */
+	__u64 layouts;	/* out: sum of the generations of the memory slots behind the pairings */
 };
 
 struct entrain_selftest_args {

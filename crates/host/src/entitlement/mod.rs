@@ -295,7 +295,7 @@ mod tests {
             );
         }
         // The second wakes for its housekeeping, just when it is looked at; or it lies.
-        let told = shares.update(start + 3 * STEP, &pcpus(2), &[claim(1, 3 * busy, 4), claim(2, busy / 20, 4)], 0);
+        let told = shares.update(start + 3 * STEP, &pcpus(2), &[claim(1, 3 * busy, 4), claim(2, 200_000, 4)], 0);
         assert!(told[0] > 2000, "{told:?}");
         assert!(shares.period() <= BUSY_PERIOD, "it may be about to work");
         // It does work.
