@@ -115,8 +115,10 @@ fn guest_words(data: &mut Unstructured<'_>) -> Result<()> {
         let floor = data.int_in_range(0..=nr)?;
         let entitlement = guest::entitlement(features, data.arbitrary()?, nr).map_or(-1, |e| e as i64);
         let (wants, ran, stolen) = (data.arbitrary()?, data.arbitrary()?, data.arbitrary()?);
-        let keep = vcpud.step(&guest::VcpudInput { now, nr_vcpus: nr, floor, wants, entitlement, ran, stolen });
-        assert!((floor.max(1)..=nr).contains(&keep), "{keep} of {nr}");
+        let (room, random) = (data.arbitrary()?, data.arbitrary()?);
+        let input = guest::VcpudInput { now, nr_vcpus: nr, floor, wants, room, entitlement, ran, stolen, random };
+        let keep = vcpud.step(&input);
+        assert!((floor.max(1)..=nr).contains(&keep) && vcpud.first < nr, "{keep} of {nr} from {}", vcpud.first);
     }
     Ok(())
 }
