@@ -11,7 +11,6 @@
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/ftrace.h>
-#include <linux/livepatch.h>
 #include <linux/module.h>
 #include <linux/printk.h>
 #include <linux/slab.h>
@@ -30,9 +29,9 @@ static void notrace hot_entry(unsigned long ip, unsigned long parent, struct ftr
 	ftrace_regs_set_instruction_pointer(regs, hot->new_ip);
 }
 
-static int redirect(const struct klp_func *func)
+static int redirect(const struct qpw_replacement *r)
 {
-	unsigned long ip = qpw_symbol(func->old_name);
+	unsigned long ip = qpw_symbol(r->name);
 	struct hot *hot;
 	int err;
 
@@ -41,27 +40,27 @@ static int redirect(const struct klp_func *func)
 	hot = kzalloc(sizeof(*hot), GFP_KERNEL);
 	if (!hot)
 		return -ENOMEM;
-	hot->new_ip = (unsigned long)func->new_func;
+	hot->new_ip = (unsigned long)r->with;
 	hot->ops.func = hot_entry;
-	hot->ops.flags = FTRACE_OPS_FL_IPMODIFY | FTRACE_OPS_FL_PERMANENT | FTRACE_OPS_FL_SAVE_REGS;
+	hot->ops.flags = FTRACE_OPS_FL_IPMODIFY | FTRACE_OPS_FL_PERMANENT;
 	err = ftrace_set_filter_ip(&hot->ops, ip, 0, 0);
 	if (!err)
 		err = register_ftrace_function(&hot->ops);
 	if (err) {
-		pr_err("%s can not be replaced by ftrace: error %d\n", func->old_name, err);
+		pr_err("%s can not be replaced by ftrace: error %d\n", r->name, err);
 		kfree(hot);
 	}
 	return err;
 }
 
 /* Returns an error only if nothing was replaced. */
-int qpw_hot_start(const struct klp_func *funcs)
+int qpw_hot_start(const struct qpw_replacement *list)
 {
-	const struct klp_func *func;
+	const struct qpw_replacement *r;
 	int done = 0, err = 0;
 
-	for (func = funcs; func->old_name; func++) {
-		err = redirect(func);
+	for (r = list; r->name; r++) {
+		err = redirect(r);
 		if (err)
 			break;
 		done++;

@@ -1,18 +1,25 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Private types of mm/ in Linux 7.3 (PREEMPT_RT, x86_64). The sizes and offsets
- * below stand in src/known.rs as well; `entrain isolate qpw build` compares
- * them with the kernel's own BTF and does not build for a kernel that differs.
+ * Private types of mm/ with PREEMPT_RT: Linux 7.3, and 6.12 (no QPW_SHEAVES). The
+ * sizes and offsets below stand in src/known.rs as well; `entrain isolate qpw
+ * build` compares them with the kernel's own BTF and does not build for a kernel
+ * that differs.
  */
 #ifndef ENTRAIN_QPW_LAYOUT_H
 #define ENTRAIN_QPW_LAYOUT_H
 
+#include "qpw.h"
+
 #include <linux/build_bug.h>
-#include <linux/folio_batch.h>
-#include <linux/local_lock.h>
 #include <linux/rcupdate.h>
 #include <linux/reciprocal_div.h>
 #include <linux/slab.h>
+
+#if QPW_SHEAVES
+#include <linux/folio_batch.h>
+#else
+#include <linux/pagevec.h>
+#endif
 
 #ifdef CONFIG_DEBUG_LOCK_ALLOC
 /* The lock's name and state for lockdep, and those of the raw lock in it. */
@@ -21,7 +28,6 @@
 #define LOCK_BYTES 32
 #endif
 static_assert(sizeof(local_lock_t) == LOCK_BYTES);
-static_assert(sizeof(local_trylock_t) == LOCK_BYTES);
 
 /* mm/folio.c */
 struct cpu_fbatches {
@@ -44,6 +50,10 @@ struct mlock_fbatch {
 };
 
 static_assert(sizeof(struct mlock_fbatch) == 256 + LOCK_BYTES);
+
+#if QPW_SHEAVES
+
+static_assert(sizeof(local_trylock_t) == LOCK_BYTES);
 
 /* mm/slub.c; the union's other members are of no use here */
 struct slab_sheaf {
@@ -85,5 +95,48 @@ struct kmem_cache {
 };
 
 static_assert(offsetof(struct kmem_cache, sheaf_capacity) == 44);
+
+/* mm/memcontrol.c; only the lock is taken here, the rest is handed on. */
+struct memcg_stock_pcp {
+	local_trylock_t lock;
+	uint8_t nr_pages[7];
+	struct mem_cgroup *cached[7];
+};
+
+struct obj_stock_pcp {
+	local_trylock_t lock;
+};
+
+#define QPW_STOCK_LOCK lock
+
+#else /* 6.12 */
+
+/* mm/slub.c */
+struct kmem_cache_cpu {
+	void **freelist;
+	unsigned long tid;
+	struct slab *slab;
+	struct slab *partial;
+	local_lock_t lock;
+};
+
+static_assert(sizeof(struct kmem_cache_cpu) == 32 + LOCK_BYTES);
+
+/* mm/slab.h, as far as it is needed */
+struct kmem_cache {
+	struct kmem_cache_cpu __percpu *cpu_slab;
+};
+
+/* mm/memcontrol.c, as far as it is needed */
+struct memcg_stock_pcp {
+	local_lock_t stock_lock;
+	struct mem_cgroup *cached;
+	unsigned int nr_pages;
+	struct obj_cgroup *cached_objcg;
+};
+
+#define QPW_STOCK_LOCK stock_lock
+
+#endif /* QPW_SHEAVES */
 
 #endif

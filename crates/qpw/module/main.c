@@ -21,27 +21,20 @@ static bool skip_stats;
 module_param(skip_stats, bool, 0444);
 MODULE_PARM_DESC(skip_stats, "vm.stat_refresh leaves isolated CPUs out");
 
-static struct klp_func funcs[] = {
-	{
-		.old_name = "lru_add_drain_all",
-		.new_func = qpw_lru_add_drain_all,
-	},
-	{
-		.old_name = "lru_cache_disable",
-		.new_func = qpw_lru_cache_disable,
-	},
-	{
-		.old_name = "flush_all_cpus_locked",
-		.new_func = qpw_flush_all_cpus_locked,
-	},
-	{
-		.old_name = "flush_rcu_sheaves_on_cache",
-		.new_func = qpw_flush_rcu_sheaves_on_cache,
-	},
+static struct qpw_replacement replacements[] = {
+	{"lru_add_drain_all", qpw_lru_add_drain_all},
+	{"lru_cache_disable", qpw_lru_cache_disable},
+	{"flush_all_cpus_locked", qpw_flush_all_cpus_locked},
+#if QPW_SHEAVES
+	{"flush_rcu_sheaves_on_cache", qpw_flush_rcu_sheaves_on_cache},
+#endif
 	/* Left empty without skip_stats. */
 	{},
 	{},
 };
+
+#ifdef CONFIG_LIVEPATCH
+static struct klp_func funcs[ARRAY_SIZE(replacements)];
 
 static struct klp_object objs[] = {
 	/* No name: vmlinux. */
@@ -54,22 +47,42 @@ static struct klp_patch patch = {
 	.objs = objs,
 };
 
+static int patch_start(void)
+{
+	int i;
+
+	for (i = 0; replacements[i].name; i++) {
+		funcs[i].old_name = replacements[i].name;
+		funcs[i].new_func = replacements[i].with;
+	}
+	return klp_enable_patch(&patch);
+}
+#else
+static int patch_start(void)
+{
+	pr_err("this kernel has no livepatch (CONFIG_LIVEPATCH): load with hot=1\n");
+	return -EOPNOTSUPP;
+}
+#endif
+
 static int find_all(void)
 {
 	int err = qpw_symbols_init();
-	const struct klp_func *func;
+	const struct qpw_replacement *r;
 
 	if (err)
 		return err;
-	for (func = funcs; func->old_name; func++)
-		if (!qpw_whole(func->old_name))
-			return -EINVAL;
+	for (r = replacements; r->name; r++) {
+		if (!qpw_split(r->name))
+			continue;
+		pr_err("%s was split by the compiler: replacing it would not reach its callers\n", r->name);
+		return -EINVAL;
+	}
 	err = qpw_lru_init();
-	if (!err)
-		err = qpw_slub_init();
 	if (!err && skip_stats)
 		err = qpw_policy_init();
-	return err;
+	/* Last: it is the one that has something to undo. */
+	return err ? err : qpw_slub_init();
 }
 
 static int __init qpw_init(void)
@@ -78,25 +91,32 @@ static int __init qpw_init(void)
 
 	if (err)
 		return err;
-	if (skip_stats) {
-		struct klp_func *last = &funcs[ARRAY_SIZE(funcs) - 2];
-
-		last->old_name = "vmstat_refresh";
-		last->new_func = qpw_vmstat_refresh;
-	}
+	if (skip_stats)
+		replacements[ARRAY_SIZE(replacements) - 2] =
+			(struct qpw_replacement){"vmstat_refresh", qpw_vmstat_refresh};
 	err = qpw_cpus_init();
 	if (err)
-		return err;
-	err = hot ? qpw_hot_start(funcs) : klp_enable_patch(&patch);
+		goto no_cpus;
+	err = qpw_memcg_init();
 	if (err)
-		qpw_cpus_exit();
+		goto no_memcg;
+	err = hot ? qpw_hot_start(replacements) : patch_start();
+	if (!err)
+		return 0;
+	qpw_memcg_exit();
+no_memcg:
+	qpw_cpus_exit();
+no_cpus:
+	qpw_slub_exit();
 	return err;
 }
 
 /* Only reached when livepatch has seen the last task leave the new functions. */
 static void __exit qpw_exit(void)
 {
+	qpw_memcg_exit();
 	qpw_cpus_exit();
+	qpw_slub_exit();
 }
 
 module_init(qpw_init);
@@ -104,4 +124,6 @@ module_exit(qpw_exit);
 MODULE_AUTHOR("The Entrain developers");
 MODULE_DESCRIPTION("Remote drains of per-CPU caches on PREEMPT_RT (QPW)");
 MODULE_LICENSE("GPL");
+#ifdef CONFIG_LIVEPATCH
 MODULE_INFO(livepatch, "Y");
+#endif

@@ -1,157 +1,90 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * slub's per-CPU sheaves: flush_all_cpus_locked() and
- * flush_rcu_sheaves_on_cache() of mm/slub.c. Their callers hold
- * cpus_read_lock(), so no CPU comes or goes here.
+ * slub's per-CPU caches: flush_all_cpus_locked() of mm/slub.c, for both kinds of
+ * them (sheaves.c, cpu_slab.c). Its callers hold cpus_read_lock(), so no CPU
+ * comes or goes here.
  *
- * Lock order: flush_mutex, then one CPU's sheaf lock. Nothing is allocated or
- * freed under that lock, but for call_rcu(), as in the kernel's own functions.
+ * Lock order: flush_mutex, then one CPU's lock.
  */
-#include <linux/gfp.h>
-#include <linux/overflow.h>
 #include <linux/percpu.h>
 #include <linux/slab.h>
 
 #include "layout.h"
 #include "qpw.h"
 
-static void return_unset(struct kmem_cache *s, gfp_t gfp, struct slab_sheaf *sheaf)
-{
-}
-
-DEFINE_STATIC_CALL(qpw_return_sheaf, return_unset);
-
-/* Only given to call_rcu(), as the kernel does it: never called from here. */
-static rcu_callback_t rcu_free_sheaf_nobarn;
-
 static DEFINE_MUTEX(flush_mutex);
+static DEFINE_PER_CPU(struct qpw_flush, flushes);
+/* For CPUs that are not chosen; callers may be in reclaim. */
+static struct workqueue_struct *flush_wq;
 
-static bool has_sheaves(struct kmem_cache *s)
-{
-	return s->sheaf_capacity != 0;
-}
-
-/*
- * Frees a sheaf's objects to their slabs, and the sheaf.
- *
- * kmem_cache_return_sheaf() does just that with a sheaf that has not the
- * cache's capacity. It is the only way in that is a whole function: the
- * kernel's own flush uses __kmem_cache_free_bulk(), of which the compiler left
- * only a part under a name of its own. The objects of a prefilled sheaf are, as
- * those here, past the free hooks.
- */
-static void flush_sheaf(struct kmem_cache *s, struct slab_sheaf *sheaf)
-{
-	sheaf->capacity = 0;
-	sheaf->pfmemalloc = true;
-	static_call(qpw_return_sheaf)(s, GFP_NOWAIT, sheaf);
-}
-
-static void flush_rcu_sheaf(struct slab_sheaf *sheaf)
-{
-	if (sheaf)
-		call_rcu(&sheaf->rcu_head, rcu_free_sheaf_nobarn);
-}
-
-/*
- * Takes all objects out of a CPU's main sheaf, into one that nobody else knows,
- * and frees them. The main sheaf itself has to stay.
- */
-static void flush_main(struct kmem_cache *s, unsigned int cpu)
-{
-	struct slub_percpu_sheaves *pcs = per_cpu_ptr(s->cpu_sheaves, cpu);
-	struct slab_sheaf *copy;
-
-	/* Before the lock: kmalloc() may well want that very lock. */
-	copy = kmalloc(struct_size(copy, objects, s->sheaf_capacity), GFP_KERNEL | __GFP_NOFAIL);
-	qpw_lock(&s->cpu_sheaves->lock, cpu);
-	copy->size = pcs->main->size;
-	memcpy(copy->objects, pcs->main->objects, copy->size * sizeof(copy->objects[0]));
-	pcs->main->size = 0;
-	qpw_unlock(&s->cpu_sheaves->lock, cpu);
-	copy->cache = s;
-	flush_sheaf(s, copy);
-}
-
-/* As pcs_flush_all(), for any CPU. */
-static void flush_cpu(struct kmem_cache *s, unsigned int cpu)
-{
-	struct slub_percpu_sheaves *pcs = per_cpu_ptr(s->cpu_sheaves, cpu);
-	struct slab_sheaf *spare, *rcu_free;
-
-	qpw_lock(&s->cpu_sheaves->lock, cpu);
-	spare = pcs->spare;
-	pcs->spare = NULL;
-	rcu_free = pcs->rcu_free;
-	pcs->rcu_free = NULL;
-	qpw_unlock(&s->cpu_sheaves->lock, cpu);
-
-	if (spare)
-		flush_sheaf(s, spare);
-	flush_rcu_sheaf(rcu_free);
-	flush_main(s, cpu);
-	atomic_long_inc(&qpw_n_sheaf);
-}
-
-static void count_remote(unsigned int cpu)
+void qpw_slab_count_remote(unsigned int cpu)
 {
 	if (cpu != raw_smp_processor_id())
 		atomic_long_inc(&qpw_n_remote);
 }
 
-void qpw_flush_all_cpus_locked(struct kmem_cache *s)
+/*
+ * Calls `flush` for each CPU of which something is `wanted`: here for those that
+ * are chosen, and as a work item of the CPU's own, as the kernel does, for others.
+ */
+void qpw_on_cpus(struct kmem_cache *s, bool (*wanted)(struct kmem_cache *, unsigned int), work_func_t flush)
 {
 	unsigned int cpu;
 
-	atomic_long_inc(&qpw_n_calls);
-	if (!has_sheaves(s))
-		return;
 	mutex_lock(&flush_mutex);
 	for_each_online_cpu(cpu)
 	{
-		struct slub_percpu_sheaves *pcs;
+		struct qpw_flush *f = per_cpu_ptr(&flushes, cpu);
 
-		pcs = per_cpu_ptr(s->cpu_sheaves, cpu);
-		if (!data_race(pcs->spare || pcs->rcu_free || pcs->main->size))
+		f->queued = false;
+		if (!wanted(s, cpu))
 			continue;
-		flush_cpu(s, cpu);
-		count_remote(cpu);
+		f->cache = s;
+		f->cpu = cpu;
+		if (qpw_cpu_chosen(cpu)) {
+			flush(&f->work);
+			qpw_slab_count_remote(cpu);
+			continue;
+		}
+		INIT_WORK(&f->work, flush);
+		f->queued = true;
+		queue_work_on(cpu, flush_wq, &f->work);
+		atomic_long_inc(&qpw_n_work);
+	}
+	for_each_online_cpu(cpu)
+	{
+		if (per_cpu_ptr(&flushes, cpu)->queued)
+			flush_work(&per_cpu_ptr(&flushes, cpu)->work);
 	}
 	mutex_unlock(&flush_mutex);
 }
 
-void qpw_flush_rcu_sheaves_on_cache(struct kmem_cache *s)
+static void flush_one(struct work_struct *work)
 {
-	unsigned int cpu;
+	struct qpw_flush *f = container_of(work, struct qpw_flush, work);
 
+	qpw_slab_flush(f->cache, f->cpu);
+	atomic_long_inc(&qpw_n_sheaf);
+}
+
+void qpw_flush_all_cpus_locked(struct kmem_cache *s)
+{
 	atomic_long_inc(&qpw_n_calls);
-	mutex_lock(&flush_mutex);
-	for_each_online_cpu(cpu)
-	{
-		struct slub_percpu_sheaves *pcs;
-		struct slab_sheaf *rcu_free;
-
-		/*
-		 * The lock is taken even where there is no rcu sheaf:
-		 * __kfree_rcu_sheaf() may have taken it out and not yet given
-		 * it to call_rcu(), but does both under the lock.
-		 */
-		pcs = per_cpu_ptr(s->cpu_sheaves, cpu);
-		qpw_lock(&s->cpu_sheaves->lock, cpu);
-		rcu_free = pcs->rcu_free;
-		pcs->rcu_free = NULL;
-		qpw_unlock(&s->cpu_sheaves->lock, cpu);
-		count_remote(cpu);
-		flush_rcu_sheaf(rcu_free);
-		atomic_long_inc(&qpw_n_rcu_sheaf);
-	}
-	mutex_unlock(&flush_mutex);
+	qpw_on_cpus(s, qpw_slab_filled, flush_one);
 }
 
 int qpw_slub_init(void)
 {
-	rcu_free_sheaf_nobarn = (rcu_callback_t)qpw_symbol("rcu_free_sheaf_nobarn");
-	if (!rcu_free_sheaf_nobarn || !QPW_FIND(qpw_return_sheaf, "kmem_cache_return_sheaf"))
-		return -ENOENT;
-	return 0;
+	int err = qpw_slab_find();
+
+	if (err)
+		return err;
+	flush_wq = alloc_workqueue("entrain_qpw", WQ_MEM_RECLAIM | WQ_PERCPU, 0);
+	return flush_wq ? 0 : -ENOMEM;
+}
+
+void qpw_slub_exit(void)
+{
+	if (flush_wq)
+		destroy_workqueue(flush_wq);
 }

@@ -28,3 +28,4 @@ QPW_COUNT(n_work, "work items queued on another CPU all the same");
 QPW_COUNT(n_lru, "LRU and mlock batches of a CPU that were drained");
 QPW_COUNT(n_sheaf, "slab sheaves of a CPU that were flushed");
 QPW_COUNT(n_rcu_sheaf, "CPUs whose rcu sheaf was looked for");
+QPW_COUNT(n_stock, "memcg stocks of an isolated CPU that were drained");

@@ -50,11 +50,11 @@ unsigned long qpw_symbol(const char *name)
 }
 
 /*
- * Whether the compiler left @name in one piece. Where it split a function
- * (drain_all_stock() is such a one), callers hold its first part themselves and
- * call the rest under a name with a suffix: replacing it would not reach them.
+ * Whether the compiler split @name (drain_all_stock() is such a one): then
+ * callers hold its first part themselves and call the rest under a name with a
+ * suffix, and replacing it would not reach them.
  */
-bool qpw_whole(const char *name)
+bool qpw_split(const char *name)
 {
 	static const char *const suffixes[] = {"part.0", "isra.0", "constprop.0"};
 	char clone[KSYM_NAME_LEN];
@@ -65,9 +65,7 @@ bool qpw_whole(const char *name)
 		snprintf(clone, sizeof(clone), "%s.%s", name, suffixes[i]);
 		static_call(qpw_each_match)(count_match, clone, &found);
 	}
-	if (found)
-		pr_err("%s was split by the compiler: replacing it would not reach its callers\n", name);
-	return !found;
+	return found;
 }
 
 int qpw_symbols_init(void)

@@ -7,8 +7,9 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 
-use crate::check::{Checked, check};
+use crate::check::check;
 use crate::kernel::{Kernel, Signing, running_release, signing};
+use crate::known::series;
 use crate::status::Status;
 use crate::{live, make, source};
 
@@ -78,6 +79,9 @@ struct LoadArgs {
     /// Replace at once, where a real-time task already spins; can not be unloaded
     #[arg(long)]
     hot: bool,
+    /// CPUs to drain from elsewhere, the others as without QPW: all, isolated, or a list as 2-5,8
+    #[arg(long, default_value = "all", value_name = "CPUS", value_parser = cpus)]
+    cpus: String,
     /// Let vm.stat_refresh leave isolated CPUs out: its figures are then short of theirs
     #[arg(long)]
     skip_stats: bool,
@@ -123,12 +127,19 @@ fn build(args: &BuildArgs) -> anyhow::Result<ExitCode> {
     }
     let kernel =
         Kernel::find(args.release.as_deref(), args.headers.as_deref(), args.btf.as_deref(), args.kallsyms.as_deref())?;
-    match check(&kernel)? {
-        Checked::All => println!("{}: configuration, types and symbols are the known ones", kernel.release),
-        Checked::NotSymbols => println!(
+    let checked = check(&kernel)?;
+    if checked.symbols {
+        println!("{}: configuration, types and symbols are the known ones", kernel.release);
+    } else {
+        println!(
             "{}: configuration and types are the known ones; its symbols are checked when the module is loaded",
             kernel.release
-        ),
+        );
+    }
+    if !checked.livepatch {
+        println!(
+            "it has no livepatch (CONFIG_LIVEPATCH): the module can be loaded with --hot alone, until the next reboot"
+        );
     }
     if args.check {
         return Ok(ExitCode::SUCCESS);
@@ -152,16 +163,40 @@ fn load(args: &LoadArgs) -> anyhow::Result<ExitCode> {
     };
     // The types are compared again: the file may be of an older kernel with the same release.
     check_running(&release)?;
-    let options = live::Options { hot: args.hot, skip_stats: args.skip_stats };
-    let behind = live::load(&module, &release, options, Duration::from_secs(args.timeout))?;
+    if !args.hot && !Path::new("/sys/kernel/livepatch").exists() {
+        bail!(
+            "{release} has no livepatch (CONFIG_LIVEPATCH). What there is instead: --hot replaces the functions at once, by \
+             ftrace; then they stay replaced until the next reboot"
+        );
+    }
+    let options = live::Options { hot: args.hot, skip_stats: args.skip_stats, cpus: args.cpus.clone() };
+    let behind = live::load(&module, &release, &options, Duration::from_secs(args.timeout))?;
     Ok(outcome(&behind, "loaded", "the replacements hold for all other tasks already"))
+}
+
+/// A list of CPUs, or a word for some.
+fn cpus(text: &str) -> Result<String, String> {
+    let number = |text: &str| text.parse::<u32>().ok();
+    let range = |part: &str| match part.split_once('-') {
+        Some((from, to)) => number(from).zip(number(to)).is_some_and(|(from, to)| from <= to),
+        None => number(part).is_some(),
+    };
+    if ["all", "isolated"].contains(&text) || text.split(',').all(range) {
+        Ok(text.to_owned())
+    } else {
+        Err("neither all, isolated, nor a list of CPUs like 2-5,8".to_owned())
+    }
 }
 
 /// Types and symbols only: headers need not be there on the machine that loads.
 fn check_running(release: &str) -> anyhow::Result<()> {
-    let mut reasons = crate::shape::differences(Path::new("/sys/kernel/btf/vmlinux"))
+    let Some(series) = series(release) else {
+        let reasons = vec!["its version is not among those whose code was read".to_owned()];
+        return Err(crate::check::Refusal::Unknown { release: release.to_owned(), reasons }.into());
+    };
+    let mut reasons = crate::shape::differences(Path::new("/sys/kernel/btf/vmlinux"), series)
         .context("reading the kernel's BTF in /sys/kernel/btf/vmlinux")?;
-    reasons.extend(crate::symbols::problems(&std::fs::read_to_string("/proc/kallsyms")?));
+    reasons.extend(crate::symbols::problems(&std::fs::read_to_string("/proc/kallsyms")?, series));
     if !reasons.is_empty() {
         return Err(crate::check::Refusal::Unknown { release: release.to_owned(), reasons }.into());
     }
@@ -176,4 +211,19 @@ fn outcome(behind: &[String], done: &str, note: &str) -> ExitCode {
     println!("the transition has not ended yet; behind are: {}", behind.join(", "));
     println!("{note}");
     ExitCode::from(3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpus_are_a_list_or_a_word() {
+        for good in ["all", "isolated", "3", "2-5,8"] {
+            assert_eq!(cpus(good).as_deref(), Ok(good));
+        }
+        for bad in ["", "none", "5-2", "2-", "1,,2", "-1", "2 3"] {
+            assert!(cpus(bad).is_err(), "{bad}");
+        }
+    }
 }

@@ -15,12 +15,14 @@ use crate::wait;
 const COMPRESSED: i32 = 4;
 
 /// How the module is to be loaded.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Replace at once, by ftrace: the module then stays until the machine is booted anew.
     pub hot: bool,
     /// `vm.stat_refresh` leaves isolated CPUs out.
     pub skip_stats: bool,
+    /// The CPUs that are drained from elsewhere: `all`, `isolated`, or a list of them. The others get work items.
+    pub cpus: String,
 }
 
 /// The module's file for a kernel: built by `build`, or by DKMS.
@@ -35,7 +37,7 @@ pub fn find(release: &str) -> Option<PathBuf> {
 ///
 /// # Errors
 /// The kernel refuses the module, with its own words if it wrote any.
-pub fn load(module: &Path, release: &str, options: Options, timeout: Duration) -> anyhow::Result<Vec<String>> {
+pub fn load(module: &Path, release: &str, options: &Options, timeout: Duration) -> anyhow::Result<Vec<String>> {
     if loaded(Path::new("/")) {
         bail!("the module is loaded already (entrain isolate qpw status)");
     }
@@ -46,7 +48,8 @@ pub fn load(module: &Path, release: &str, options: Options, timeout: Duration) -
             bail!("{} was built for {built}, but {release} runs: build it anew", module.display());
         }
     }
-    let parameters = format!("hot={} skip_stats={}", u8::from(options.hot), u8::from(options.skip_stats));
+    let (hot, skip_stats) = (u8::from(options.hot), u8::from(options.skip_stats));
+    let parameters = format!("hot={hot} skip_stats={skip_stats} cpus={}", options.cpus);
     let parameters = CString::new(parameters).context("parameters")?;
     let file = File::open(module).with_context(|| module.display().to_string())?;
     let flags = if compressed { COMPRESSED } else { 0 };

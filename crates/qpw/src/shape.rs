@@ -6,31 +6,33 @@ use std::path::Path;
 use libbpf_rs::btf::types::{Const, Func, FuncProto, MemberAttr, Ptr, Struct, Union};
 use libbpf_rs::btf::{Btf, BtfKind, BtfType, HasSize, ReferencesType, TypeId};
 
-use crate::known::{FUNCTIONS, LOCK, LOCKDEP_LOCK, Layout, layouts};
+use crate::known::{LOCK, LOCKDEP_LOCK, Layout, Series, layouts};
 
 /// What differs in the BTF at `path` (raw or in an ELF file), one line each; empty if all is as it must be.
 ///
 /// # Errors
 /// The file is missing or holds no BTF.
-pub fn differences(path: &Path) -> Result<Vec<String>, libbpf_rs::Error> {
+pub fn differences(path: &Path, series: &Series) -> Result<Vec<String>, libbpf_rs::Error> {
     let btf = Btf::from_path(path)?;
     let mut out = Vec::new();
     // A local lock is a spinlock there. Of any other size, it is told as a difference.
     let is_lock = |s: &Struct<'_>| s.name().is_some_and(|n| n == "spinlock") && s.size() == LOCKDEP_LOCK as usize;
     let lock = if btf.type_by_kind::<Struct<'_>>().any(|s| is_lock(&s)) { LOCKDEP_LOCK } else { LOCK };
-    for layout in layouts(lock) {
+    for layout in layouts(lock, series) {
         out.extend(compare_struct(&btf, &layout));
     }
     // A static function may be there twice, from two files; one that differs is enough to stop.
     let mut found: HashMap<&str, Vec<String>> = HashMap::new();
     for func in btf.type_by_kind::<Func<'_>>() {
         let name = func.name().and_then(|n| n.to_str()).unwrap_or_default();
-        if let Some((known, _)) = FUNCTIONS.iter().find(|(known, _)| *known == name) {
+        if let Some((known, _)) = series.functions().chain(series.optional()).find(|(known, _)| *known == name) {
             found.entry(known).or_default().push(prototype(&btf, func.referenced_type()));
         }
     }
-    for (name, wanted) in FUNCTIONS {
+    for (name, wanted) in series.functions().chain(series.optional()) {
+        let optional = series.optional().iter().any(|(known, _)| known == name);
         match found.get(name).map(Vec::as_slice) {
+            None if optional => {}
             None => out.push(format!("function {name} is missing (renamed, or inlined by the compiler)")),
             Some(all) => out.extend(
                 all.iter().filter(|is| is != wanted).map(|is| format!("function {name} is {is}, known is {wanted}")),
@@ -107,7 +109,7 @@ mod tests {
     fn another_kernel_is_told_apart() {
         let path = Path::new("/sys/kernel/btf/vmlinux");
         if path.exists() && !std::fs::read_to_string("/proc/version").unwrap_or_default().contains("PREEMPT_RT") {
-            let out = differences(path).unwrap();
+            let out = differences(path, &crate::known::SERIES[0]).unwrap();
             assert!(out.iter().any(|line| line.contains("spinlock")), "{out:?}");
         }
     }
@@ -117,6 +119,6 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("vmlinux");
         std::fs::write(&path, "nothing").unwrap();
-        assert!(differences(&path).is_err());
+        assert!(differences(&path, &crate::known::SERIES[0]).is_err());
     }
 }

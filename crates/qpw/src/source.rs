@@ -20,12 +20,20 @@ pub const FILES: &[(&str, &str)] = files![
     "module" / "cpus.c",
     "module" / "lru.c",
     "module" / "slub.c",
+    "module" / "sheaves.c",
+    "module" / "cpu_slab.c",
     "module" / "policy.c",
+    "module" / "memcg.c",
+    "module" / "queue.c",
+    "module" / "entrain_qpw.h",
     "module" / "stats.c",
 ];
 
 /// What DKMS and systemd need besides.
 const EXTRAS: &[(&str, &str)] = files!["dist" / "dkms.conf", "dist" / "check.sh", "dist" / "entrain-qpw.service"];
+
+/// A module of somebody else's that uses the pattern, for `example/` in the folder that the module was built in.
+pub const EXAMPLE: &[(&str, &str)] = files!["example" / "Kbuild", "example" / "entrain_qpw_example.c"];
 
 /// Writes what kbuild needs into `dir`, which is made if it is missing.
 ///

@@ -15,8 +15,9 @@ const COUNTERS: &[(&str, &str)] = &[
     ("n_remote", "caches of other CPUs drained through their lock"),
     ("n_work", "work items queued on other CPUs all the same"),
     ("n_lru", "LRU and mlock batches of other CPUs"),
-    ("n_sheaf", "slab sheaves flushed"),
+    ("n_sheaf", "CPUs' slabs or sheaves flushed"),
     ("n_rcu_sheaf", "rcu sheaves looked for"),
+    ("n_stock", "memory cgroups' stocks of isolated CPUs drained"),
 ];
 
 /// The state of the module in the running kernel.
@@ -24,6 +25,8 @@ const COUNTERS: &[(&str, &str)] = &[
 pub(crate) struct Status {
     release: String,
     state: &'static str,
+    /// The CPUs that are drained from elsewhere.
+    cpus: Option<String>,
     behind: Vec<String>,
     counters: Vec<Counter>,
     replaced: Vec<String>,
@@ -58,6 +61,7 @@ impl Status {
         Self {
             release,
             state,
+            cpus: live::parameter(root, "cpus"),
             behind: if transition == Some(true) { wait::behind(root, true) } else { Vec::new() },
             counters: counters.collect(),
             replaced: replaced(root),
@@ -84,6 +88,9 @@ impl fmt::Display for Status {
         if self.state == "in transition" {
             let who = if self.behind.is_empty() { "a work item on each CPU".into() } else { self.behind.join(", ") };
             writeln!(f, "waits for: {who}")?;
+        }
+        if let Some(cpus) = &self.cpus {
+            writeln!(f, "CPUs drained from elsewhere: {cpus}")?;
         }
         if !self.replaced.is_empty() {
             writeln!(f, "replaced: {}", self.replaced.join(", "))?;
@@ -118,6 +125,7 @@ mod tests {
         fs::write(parameters.join("hot"), "N\n").unwrap();
         fs::write(parameters.join("skip_stats"), "Y\n").unwrap();
         fs::write(parameters.join("n_remote"), "202\n").unwrap();
+        fs::write(parameters.join("cpus"), "isolated\n").unwrap();
         fs::write(dir.path().join("sys/kernel/livepatch/entrain_qpw/transition"), "0\n").unwrap();
         let status = Status::read(dir.path(), "7.3.4-rt".into());
         assert_eq!(status.state, "loaded");
@@ -125,6 +133,7 @@ mod tests {
         assert_eq!(status.counters[0].value, 202);
         let text = status.to_string();
         assert!(text.contains("overcommit") && !text.contains("stat_refresh"), "{text}");
+        assert!(text.contains("elsewhere: isolated"), "{text}");
     }
 
     #[test]

@@ -4,27 +4,27 @@ use std::collections::HashMap;
 
 use entrain_system::kallsyms::symbols;
 
-use crate::known::{FUNCTIONS, REPLACED, VARIABLES};
+use crate::known::{Series, VARIABLES};
 
 /// What is wrong with the names that the module needs, one line each; empty if each is there once.
 ///
 /// Names of modules do not count. The addresses, which users may not see, are not needed.
-pub fn problems(kallsyms: &str) -> Vec<String> {
+pub fn problems(kallsyms: &str, series: &Series) -> Vec<String> {
     let mut count: HashMap<&str, usize> = HashMap::new();
     for symbol in symbols(kallsyms).filter(|symbol| symbol.module.is_none()) {
         *count.entry(symbol.name).or_default() += 1;
     }
-    let split = |name: &&str| {
+    let is_split = |name: &&str| {
         ["part", "isra", "constprop"].iter().any(|what| {
             let clone = format!("{name}.{what}.");
             count.keys().any(|symbol| symbol.starts_with(&clone))
         })
     };
-    let split = REPLACED
-        .iter()
-        .filter(|name| split(name))
+    let split = series
+        .replaced()
+        .filter(is_split)
         .map(|name| format!("function {name} was split by the compiler: replacing it would not reach its callers"));
-    let names = FUNCTIONS.iter().map(|(name, _)| *name).chain(VARIABLES.iter().copied());
+    let names = series.functions().map(|(name, _)| *name).chain(VARIABLES.iter().copied());
     names
         .filter_map(|name| match count.get(name).copied().unwrap_or(0) {
             1 => None,
@@ -38,9 +38,14 @@ pub fn problems(kallsyms: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::known::SERIES;
+
+    fn problems(kallsyms: &str) -> Vec<String> {
+        super::problems(kallsyms, &SERIES[0])
+    }
 
     fn listing() -> String {
-        let names = FUNCTIONS.iter().map(|(name, _)| *name).chain(VARIABLES.iter().copied());
+        let names = SERIES[0].functions().map(|(name, _)| *name).chain(VARIABLES.iter().copied());
         names.map(|name| format!("0000000000000000 t {name}\n")).collect()
     }
 

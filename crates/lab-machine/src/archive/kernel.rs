@@ -58,11 +58,15 @@ impl Kernel {
     }
 }
 
-/// Fetches and unpacks the newest kernel of `flavour` that qualifies into `dir`.
-pub(super) fn fetch(apt: &Apt, flavour: &str, dir: &Path, progress: &dyn Progress) -> Result<()> {
+/// Fetches and unpacks the newest kernel of `flavour` that qualifies into `dir`: of a `series` that was asked for, the
+/// newest of all. What that one lacks, it is the asker's to know.
+pub(super) fn fetch(apt: &Apt, flavour: &str, series: Option<&str>, dir: &Path, progress: &dyn Progress) -> Result<()> {
     let names = apt.names("linux-")?;
     let mut rejected = Vec::new();
-    for version in newest(&names, flavour).into_iter().take(TRIES) {
+    let of_series = |version: &String| {
+        series.is_none_or(|series| version.strip_prefix(series).is_some_and(|rest| rest.starts_with('.')))
+    };
+    for version in newest(&names, flavour).into_iter().filter(of_series).take(TRIES) {
         let wanted: Vec<String> = ["base", "binary", "image", "modules"]
             .map(|part| format!("linux-{part}-{version}-{flavour}"))
             .into_iter()
@@ -76,14 +80,17 @@ pub(super) fn fetch(apt: &Apt, flavour: &str, dir: &Path, progress: &dyn Progres
         unpack(&files, &tree)?;
         drop(debs);
         let lacks = Kernel::in_tree(&tree)?.lacks()?;
-        if lacks.is_empty() {
+        if lacks.is_empty() || series.is_some() {
             return hoist(&tree, dir);
         }
         rejected.push(format!("{version} lacks {}", lacks.join(" and ")));
         fs::remove_dir_all(&tree).map_err(|e| LabError::io(&tree, e))?;
     }
     Err(LabError::Missing {
-        what: format!("no kernel of flavour {flavour} qualifies ({})", rejected.join("; ")),
+        what: match series {
+            Some(series) => format!("the archive has no kernel {series} of flavour {flavour}"),
+            None => format!("no kernel of flavour {flavour} qualifies ({})", rejected.join("; ")),
+        },
         advice: "give one of your own with --kernel and --modules".into(),
     })
 }

@@ -50,12 +50,39 @@ impl<'a> Archive<'a> {
         })
     }
 
-    /// The newest kernel that qualifies (sched_ext and BTF), of the plain or the PREEMPT_RT flavour.
-    pub fn kernel(&self, rt: bool, progress: &dyn Progress) -> Result<Kernel> {
+    /// As [`Self::tree`], with packages of another architecture on top, whose dependencies are not followed: of `own`
+    /// the headers that a kernel's module is built with here.
+    pub fn tree_with(
+        &self,
+        name: &str,
+        packages: &[&str],
+        other: &Self,
+        own: &str,
+        progress: &dyn Progress,
+    ) -> Result<PathBuf> {
+        let key = format!("{}-{name}-{}", self.arch.debian(), tool::digest([own].iter().chain(packages)));
+        self.cache.entry("trees", &key, |dir| {
+            let debs = tempfile::tempdir_in(dir).map_err(|e| crate::LabError::io(dir, e))?;
+            progress.step(&format!("fetching {own} and what is needed to build with it"));
+            let mut files = self.apt(progress)?.install_set(BACKPORTS, packages, debs.path())?;
+            files.extend(other.apt(progress)?.download(&[own.to_owned()], debs.path())?);
+            unpack(&files, dir)
+        })
+    }
+
+    /// Whether the archive has a package of this name.
+    pub fn has(&self, name: &str, progress: &dyn Progress) -> Result<bool> {
+        Ok(self.apt(progress)?.names(name)?.iter().any(|known| known == name))
+    }
+
+    /// The newest kernel that qualifies (sched_ext and BTF), or the newest of a `series` as "6.12", of the plain or the
+    /// PREEMPT_RT flavour.
+    pub fn kernel(&self, rt: bool, series: Option<&str>, progress: &dyn Progress) -> Result<Kernel> {
         let flavour = if rt { format!("rt-{}", self.arch.debian()) } else { self.arch.debian().to_owned() };
+        let name = series.map_or_else(|| flavour.clone(), |series| format!("{flavour}-{series}"));
         let path = self
             .cache
-            .entry("kernels", &flavour, |dir| kernel::fetch(&self.apt(progress)?, &flavour, dir, progress))?;
+            .entry("kernels", &name, |dir| kernel::fetch(&self.apt(progress)?, &flavour, series, dir, progress))?;
         Kernel::in_tree(&path)
     }
 }

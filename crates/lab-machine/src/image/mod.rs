@@ -76,9 +76,11 @@ struct Parts {
 /// Makes the images of a machine, or finds them in the cache.
 pub fn prepare(cache: &Cache, spec: &MachineSpec, progress: &dyn Progress) -> Result<Images> {
     let archive = Archive::new(cache, spec.arch);
-    let kernel = match &spec.kernel {
+    let series = spec.kernel.as_deref().and_then(own_kernel::of_archive);
+    let own_image = spec.kernel.as_ref().filter(|_| series.is_none());
+    let kernel = match own_image {
         Some(image) => own_kernel::find(image, spec.modules.as_deref(), spec.arch)?,
-        None => archive.kernel(spec.rt, progress)?,
+        None => archive.kernel(spec.rt, series, progress)?,
     };
     let qemu = match spec.arch {
         Arch::Aarch64 => "qemu-system-arm",
@@ -87,12 +89,12 @@ pub fn prepare(cache: &Cache, spec: &MachineSpec, progress: &dyn Progress) -> Re
     let base = archive.tree("machine", RELEASE, &[qemu, "busybox-static"], progress)?;
     let wanted = programs::fetch(cache, spec.arch, &spec.programs, progress)?;
     // Debian's modules never change under their release's name; those that the user builds do.
-    let stamp = match (&spec.kernel, &kernel.modules) {
+    let stamp = match (own_image, &kernel.modules) {
         (Some(_), Some(folder)) => modules::stamp(folder)?,
         _ => String::new(),
     };
     let emulation = spec.frequency.as_ref().map(|_| own::emulation(spec.arch)).transpose()?;
-    let qpw = match (spec.qpw, &spec.kernel, &kernel.modules) {
+    let qpw = match (spec.qpw, own_image, &kernel.modules) {
         (false, _, _) => None,
         (true, Some(_), Some(folder)) => {
             Some(qpw::own_module(cache, spec.arch, &kernel.release, folder, &stamp, progress)?)
@@ -129,6 +131,8 @@ impl Parts {
         hasher.write(INIT.as_bytes());
         hasher.write(self.stamp.as_bytes());
         hasher.write(&[u8::from(self.nested)]);
+        hasher.write(entrain_lab_rtos::IMAGE);
+        hasher.write(entrain_lab_rtos::RUN.as_bytes());
         let mut files = vec![self.kernel.image.clone(), self.kernel.config.clone(), self.base.join(".packages")];
         files.extend(self.kernel.modules.as_ref().map(|m| m.join("modules.builtin")).filter(|p| p.exists()));
         files.extend(self.own.iter().chain(&self.emulation).map(|(_, path)| path.clone()));
@@ -180,9 +184,18 @@ impl Parts {
             }
             if let Some(module) = &self.qpw {
                 w.copy(&format!("var/lib/entrain/qpw/{}/entrain_qpw.ko", self.kernel.release), 0o644, module)?;
+                let example = module.with_file_name(qpw::EXAMPLE_FILE);
+                if example.exists() {
+                    w.copy(&format!("{EXTRA_MODULES}/{}", qpw::EXAMPLE_FILE), 0o644, &example)?;
+                }
             }
             if let Some((name, from)) = &self.emulation {
                 w.copy(&format!("usr/bin/{name}"), 0o755, from)?;
+            }
+            // Its programs are for that architecture alone, and small.
+            if self.arch == Arch::Aarch64 {
+                w.file(entrain_lab_rtos::PLACE, 0o644, entrain_lab_rtos::IMAGE)?;
+                w.file("usr/bin/entrain-rtos", 0o755, entrain_lab_rtos::RUN.as_bytes())?;
             }
             let qemu = format!("usr/bin/qemu-system-{}", self.arch);
             w.copy(&qemu, 0o755, &self.base.join(&qemu))?;

@@ -8,6 +8,11 @@ use crate::{LabError, Result, archive::Kernel, machine::Arch};
 /// The name that stands for the running system's kernel.
 const RUNNING: &str = "running";
 
+/// The series of `--kernel debian:6.12`: a kernel of the archive, but not its newest.
+pub fn of_archive(image: &Path) -> Option<&str> {
+    image.to_str()?.strip_prefix("debian:")
+}
+
 /// Finds the kernel `image` with its modules and configuration.
 ///
 /// # Errors

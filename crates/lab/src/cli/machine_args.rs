@@ -16,8 +16,8 @@ pub struct MachineArgs {
     /// Take the PREEMPT_RT flavour of the kernel
     #[arg(long)]
     pub rt: bool,
-    /// A kernel image of your own instead of the archive's, or 'running' for this computer's
-    #[arg(long, value_name = "FILE|running")]
+    /// A kernel image of your own, debian:SERIES for the archive's newest of that series, or 'running' for this computer's
+    #[arg(long, value_name = "FILE|debian:6.12|running")]
     pub kernel: Option<PathBuf>,
     /// Its modules: the folder lib/modules/RELEASE, if they do not lie beside it or in this system
     #[arg(long, value_name = "DIR", requires = "kernel")]

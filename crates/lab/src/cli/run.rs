@@ -44,8 +44,8 @@ pub struct RunArgs {
     /// experiment's own pace: a number, or 'auto' to measure it
     #[arg(long, value_name = "N|auto")]
     dilation: Option<Pace>,
-    /// A kernel image of your own instead of the archive's, or 'running' for this computer's
-    #[arg(long, value_name = "FILE|running")]
+    /// A kernel image of your own, debian:SERIES for the archive's newest of that series, or 'running' for this computer's
+    #[arg(long, value_name = "FILE|debian:6.12|running")]
     kernel: Option<PathBuf>,
     /// Modules of that kernel: the folder lib/modules/RELEASE, if they do not lie beside it or in this system
     #[arg(long, value_name = "DIR", requires = "kernel")]
@@ -94,7 +94,7 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     }
     // Before the run and not after it: an hour of figures must not be lost to a misspelt folder.
     let files = Files::new(args.json.as_deref().or(args.go_on.as_deref()), args.html.as_deref())?;
-    if let Some(kernel) = &args.kernel {
+    if let Some(kernel) = args.kernel.as_deref().filter(|kernel| own_kernel::of_archive(kernel).is_none()) {
         own_kernel::find(kernel, args.modules.as_deref(), arch)?;
     }
     let report = measure(&experiment, &args, arch, &files)?;

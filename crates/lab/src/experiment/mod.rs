@@ -129,7 +129,7 @@ pub struct HostMachine {
     /// Whether guests run in it, the experiment's or a scenario's; without any, `--accel kvm` takes a KVM that can't nest.
     #[serde(default = "yes")]
     pub nested: bool,
-    /// Whether it has the livepatch module of `entrain isolate qpw` (x86_64, with `rt`).
+    /// Whether it has the module of `entrain isolate qpw` (with `rt`).
     #[serde(default)]
     pub qpw: bool,
     /// Kernel modules that lie in its image, in `/usr/lib/entrain/extra`, and are not loaded.

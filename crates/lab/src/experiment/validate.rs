@@ -99,8 +99,8 @@ impl Validate<'_> {
         if !e.machine.nested && !e.guests.is_empty() {
             return self.wrong(e.guests[0].name.span(), "a machine with nested = false has no guests");
         }
-        if e.machine.qpw && !(e.machine.rt && e.arch == [Arch::X86_64]) {
-            return self.wrong(top, "qpw is for PREEMPT_RT on x86_64: rt = true and arch = [\"x86_64\"]");
+        if e.machine.qpw && !e.machine.rt {
+            return self.wrong(top, "qpw is for PREEMPT_RT: rt = true");
         }
         for guest in &e.guests {
             if guest.vcpus == 0 || guest.vcpus > 64 || guest.memory_mib < 128 {

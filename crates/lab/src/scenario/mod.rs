@@ -48,6 +48,7 @@ static SCENARIOS: &[&dyn Scenario] = &[
     &quiet::Quiet,
     &restarts::Restarts,
     &rt_guest::RtGuest,
+    &rt_guest::RtHost,
     &steps::Steps,
     &watched::Watched,
     &yields::Yields,

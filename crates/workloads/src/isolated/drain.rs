@@ -17,7 +17,7 @@ use std::time::Duration;
 pub(super) struct Args {
     #[arg(value_enum)]
     operation: Operation,
-    /// The block device, slab cache or module that is meant, where the operation needs one
+    /// The block device, slab cache, module, or MODULE/PARAMETER=VALUE that is meant, where the operation needs one
     #[arg(long, value_name = "NAME")]
     of: Option<String>,
     /// How often
@@ -49,6 +49,8 @@ enum Operation {
     ModuleUnload,
     /// Ask for exact memory statistics
     StatRefresh,
+    /// Write to a parameter of a module, which drains caches of its own then
+    Parameter,
 }
 
 static TOOK: Metric =
@@ -85,6 +87,7 @@ fn once(args: &Args) -> Result<u64> {
         Operation::SlabShrink => write(&format!("/sys/kernel/slab/{}/shrink", of()?), "1"),
         Operation::ModuleUnload => unload(&of()?),
         Operation::StatRefresh => write("/proc/sys/vm/stat_refresh", "1"),
+        Operation::Parameter => parameter(&of()?),
     }
 }
 
@@ -98,6 +101,15 @@ fn write(path: &str, text: &str) -> Result<u64> {
     let mut file = OpenOptions::new().write(true).open(path).with_context(|| path.to_owned())?;
     // Reclaim may find less than it was asked for and says so; it has drained all the same.
     let (took, _) = timed(|| file.write(text.as_bytes()));
+    Ok(took)
+}
+
+fn parameter(of: &str) -> Result<u64> {
+    let parts = of.split_once('/').and_then(|(module, rest)| Some((module, rest.split_once('=')?)));
+    let (module, (name, value)) = parts.context("--of is to be MODULE/PARAMETER=VALUE")?;
+    let path = format!("/sys/module/{module}/parameters/{name}");
+    let (took, result) = timed(|| fs::write(&path, value));
+    result.with_context(|| path.clone())?;
     Ok(took)
 }
 
