@@ -96,13 +96,6 @@ static void in_kernel(unsigned int cpu, uint64_t us)
 	seen[cpu].sections++;
 }
 
-void kernel_tick(unsigned int cpu)
-{
-	if (parameters()->offer)
-		seen[cpu].paired = entrain_guest_tick(&guest, cpu, clock_ns());
-	in_kernel(cpu, TICK_US);
-}
-
 static void priority(unsigned int cpu, unsigned int prio, unsigned int latency)
 {
 	if (parameters()->offer)
@@ -129,7 +122,7 @@ static uint64_t all_sections(void)
 	return count;
 }
 
-/* CPU 0 between two ticks of its own: begins and ends the measurement, and is one of those measured. */
+/* At CPU 0's ticks: begins and ends the measurement, and is one of those measured. */
 static bool step(void)
 {
 	static enum { WAIT, WARM, MEASURE } state = WAIT;
@@ -165,6 +158,21 @@ static bool step(void)
 	return false;
 }
 
+/*
+ * From the clock interrupt. The measurement is begun and ended here and not by a task: where each tick waits for the
+ * lock longer than a period, as on a host without CPU for the guest, tasks never come to run.
+ */
+void kernel_tick(unsigned int cpu)
+{
+	if (parameters()->offer)
+		seen[cpu].paired = entrain_guest_tick(&guest, cpu, clock_ns());
+	if (__atomic_load_n(&stop, __ATOMIC_ACQUIRE))
+		return;
+	if (cpu == 0 && step())
+		__atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
+	in_kernel(cpu, TICK_US);
+}
+
 /* The tasks of one CPU: they work for their share of each period, measured as work, and sleep until its next tick. */
 static void tasks(unsigned int cpu)
 {
@@ -172,8 +180,6 @@ static void tasks(unsigned int cpu)
 
 	while (!__atomic_load_n(&stop, __ATOMIC_ACQUIRE)) {
 		due = clock_due(cpu);
-		if (cpu == 0 && step())
-			__atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
 		priority(cpu, PRIO_TASK, LATENCY);
 		for (turn = 0; turn < turns; turn++) {
 			work(OUTSIDE_US);
