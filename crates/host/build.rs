@@ -5,7 +5,7 @@ use entrain_bpf_build::Skeleton;
 fn main() {
     Skeleton::of("discover").plain(&["entrain_found", "entrain_found_kind"]).build();
     Skeleton::of("observe")
-        .plain(&["entrain_vcpu", "entrain_gone", "entrain_vm", "entrain_slot", "entrain_pcpu"])
+        .plain(&["entrain_vcpu", "entrain_vm", "entrain_slot", "entrain_pcpu"])
         .plain(&["entrain_event", "entrain_event_kind", "entrain_wait", "entrain_wait_key", "entrain_wait_cause"])
         .plain(&["entrain_track_args", "entrain_link_args", "entrain_link_op"])
         .plain(&["entrain_tick_args", "entrain_selftest_args"])

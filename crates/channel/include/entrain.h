@@ -18,7 +18,7 @@
  * first, then what it wrote last, which it remembers on its own side (its mirror). Memory that the guest has scrubbed
  * or uses for something else does not hold that value, so the write does not happen, whatever the order of events: the
  * host can never destroy what somebody else has written.
- *  - One writer at a time for each host word: the host orders its own writers (a word is written in one context alone).
+ *  - One writer at a time for each host word: the host orders its own writers (entrain_host.h).
  *  - The guest scrubs a page (stores 0 to the link and to every host word) before it frees it.
  */
 #ifndef ENTRAIN_H
@@ -195,11 +195,11 @@ struct entrain_guest_words {
 
 /* Line 4: host -> guest, changes seldom. Host words (ENTRAIN_WORD). */
 struct entrain_host_slow {
-	entrain_u64 features;	 /* ENTRAIN_F_* of the host */
-	entrain_u64 version;	 /* ENTRAIN_VERSION of the host */
-	entrain_u64 heartbeat;	 /* host clock, time units; raised every ENTRAIN_HOST_BEAT_NS */
-	entrain_u64 capacity;	 /* of the pCPU, 0..1024 */
-	entrain_u64 perf;	 /* performance level of the pCPU now, 0..1024 */
+	entrain_u64 features;  /* ENTRAIN_F_* of the host */
+	entrain_u64 version;   /* ENTRAIN_VERSION of the host */
+	entrain_u64 heartbeat; /* host clock from the registration on, time units; raised every ENTRAIN_HOST_BEAT_NS */
+	entrain_u64 capacity;  /* of the pCPU, 0..1024 */
+	entrain_u64 perf;      /* performance level of the pCPU now, 0..1024 */
 	entrain_u64 entitlement; /* CPU time that the VM can have now, in 1/1024 pCPU */
 	entrain_u64 reserved[2];
 };
@@ -207,7 +207,7 @@ struct entrain_host_slow {
 /* Line 5: host -> guest, changes with every switch of the vCPU. Host words (ENTRAIN_WORD). */
 struct entrain_host_fast {
 	entrain_u64 state;	    /* ENTRAIN_STATE_* */
-	entrain_u64 since;	    /* host clock (CLOCK_MONOTONIC) at the last change of state, time units */
+	entrain_u64 since;	    /* the last change of state, time units of the same clock; 0: before it */
 	entrain_u64 steal;	    /* time spent runnable but not running, since pairing, time units */
 	entrain_u64 preemptions;    /* involuntary switch-outs since pairing */
 	entrain_u64 preemptions_cs; /* those inside a critical section of the guest */
@@ -257,23 +257,6 @@ struct entrain_page {
 
 _Static_assert(sizeof(struct entrain_header) == 2 * ENTRAIN_LINE_SIZE, "the header is two lines");
 _Static_assert(sizeof(struct entrain_page) == ENTRAIN_PAGE_SIZE, "a page is a page");
-
-/*
- * Publishes a host word: the one way in which the host writes to a page. `mirror` is the host's own memory of what the
- * word holds; it starts as the seed. Returns 0 when the guest has taken the page back: nothing was written, and the
- * host must let go of the page.
- */
-static inline int entrain_publish(entrain_u64 *word, entrain_u64 *mirror, entrain_u64 seed, entrain_u64 value)
-{
-	entrain_u64 old = *mirror, new = ENTRAIN_WORD(seed, value);
-
-	if (old == new)
-		return 1;
-	if (__sync_val_compare_and_swap(word, old, new) != old)
-		return 0;
-	*mirror = new;
-	return 1;
-}
 
 /* Reads a host word: its value, 0 when this pairing's host has not written it. */
 static inline entrain_u64 entrain_read(const volatile entrain_u64 *word, entrain_u64 seed)

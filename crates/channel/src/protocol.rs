@@ -1,7 +1,7 @@
-//! The pairing of host and guest as a state machine over one page, for both sides.
+//! The pairing of host and guest as a state machine over one page: the guest's side, and what the host reads before it
+//! accepts an offer. The host's side is `entrain_host.h`, which its BPF programs run, and `hosting`, the daemon.
 //!
-//! The same code drives real pages and the model (`model.rs`) that tries every order of events. BPF programs write host
-//! words with `entrain_publish` of `entrain.h`, which is [`HostWord::publish`].
+//! The same code drives real pages and the model check, which tries every order of events (crates/channel-native).
 //!
 //! Why no host write reaches memory that the guest took back: the host changes a word by compare-and-swap alone, from the
 //! 64 bits that it knows to be there (the random seed of the offer, later what it wrote last). Whoever has written the
@@ -203,7 +203,8 @@ impl Guest {
     }
 }
 
-/// What the host reads of a page before it decides whether to pair. Consistent once [`Host::pair`] has succeeded with it.
+/// What the host reads of a page before it decides whether to pair. Consistent once the link word that was read has been
+/// exchanged for *paired*.
 #[derive(Clone, Copy, Debug)]
 pub struct Snapshot<H> {
     /// The link word as it stood before the rest was read.
@@ -222,101 +223,6 @@ impl<H: Copy> Snapshot<H> {
     }
 }
 
-/// What the host sees when it looks at a page that it has paired with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HostView {
-    /// The pairing stands.
-    Paired,
-    /// The guest wants the page back: stop every writer, [`Host::let_go`], drop every pin and mapping.
-    Releasing,
-    /// The page is no longer this pairing's: stop every writer, drop every pin and mapping, and write nothing more.
-    Lost,
-}
-
-/// The host's side of one page: the right to publish in one generation.
-#[derive(Clone, Debug)]
-pub struct Host {
-    link: Link,
-    seed: Seed,
-}
-
-impl Host {
-    /// Accepts the offer that `snapshot` was read from. `None` when it was not an offer, or is not the same any more: the
-    /// guest took it back, or another host was faster.
-    pub fn pair<S: Shared>(page: &S, snapshot: &Snapshot<S::Header>) -> Option<Self> {
-        let offer = Link::from_raw(snapshot.link)?;
-        let seed = Seed::from_raw(snapshot.seed)?;
-        if offer.state != LinkState::Offered {
-            return None;
-        }
-        let link = offer.with(LinkState::Paired);
-        page.link().swap(offer.raw(), link.raw()).then_some(Self { link, seed })
-    }
-
-    /// The generation of the pairing.
-    pub fn generation(&self) -> u32 {
-        self.link.generation
-    }
-
-    /// The seed of the pairing's host words.
-    pub fn seed(&self) -> Seed {
-        self.seed
-    }
-
-    /// A host word that this pairing has not written yet.
-    pub fn word(&self) -> HostWord {
-        HostWord { seed: self.seed, mirror: self.seed.raw() }
-    }
-
-    /// Where the pairing stands.
-    pub fn look<S: Shared>(&self, page: &S) -> HostView {
-        match page.link().load() {
-            now if now == self.link.raw() => HostView::Paired,
-            now if now == self.link.with(LinkState::Releasing).raw() => HostView::Releasing,
-            _ => HostView::Lost,
-        }
-    }
-
-    /// Tells the guest that the page is its own again, because it asked or because the host leaves. The caller has
-    /// stopped every writer, and drops its pins and mappings after this.
-    pub fn let_go<S: Shared>(self, page: &S) {
-        let released = self.link.with(LinkState::Released).raw();
-        for state in [LinkState::Paired, LinkState::Releasing] {
-            if page.link().swap(self.link.with(state).raw(), released) {
-                return;
-            }
-        }
-    }
-}
-
-/// One host word and the host's memory of what it holds. One writer at a time.
-#[derive(Clone, Debug)]
-pub struct HostWord {
-    seed: Seed,
-    mirror: u64,
-}
-
-impl HostWord {
-    /// Publishes a value. False: the guest has taken the page back, nothing was written, let go of the page.
-    #[must_use]
-    pub fn publish<W: Word>(&mut self, word: &W, value: u64) -> bool {
-        let new = self.seed.pack(value);
-        if self.mirror == new {
-            return true;
-        }
-        if !word.swap(self.mirror, new) {
-            return false;
-        }
-        self.mirror = new;
-        true
-    }
-
-    /// What the word holds if it is still ours.
-    pub fn mirror(&self) -> u64 {
-        self.mirror
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -330,46 +236,15 @@ mod tests {
         (page, guest)
     }
 
-    fn pair(page: &Page) -> Option<Host> {
-        Host::pair(page, &Snapshot::read(page))
-    }
-
     #[test]
-    fn a_life_of_a_pairing() {
+    fn an_offer_is_taken_back_and_made_again() {
         let (page, mut guest) = offered();
         assert_eq!(guest.look(&*page), GuestView::Offered);
-        let host = pair(&page).expect("offered");
-        assert_eq!(guest.look(&*page), GuestView::Paired);
-        let mut word = host.word();
-        assert!(word.publish(&page.host_fast.steal, 77));
-        assert_eq!(host.seed().unpack(page.host_fast.steal.load(SeqCst)), 77);
-        assert_eq!(guest.take_back(&*page), GuestView::Releasing);
-        assert_eq!(host.look(&*page), HostView::Releasing);
-        host.let_go(&*page);
-        assert_eq!(guest.look(&*page), GuestView::Own);
-        assert!(guest.offer(&*page, Seed::from_random(SEED + 1), HeaderValues::default()));
-        assert!(!word.publish(&page.host_fast.steal, 78), "the old generation's word");
-    }
-
-    #[test]
-    fn nobody_pairs_with_what_is_not_offered() {
-        let page = Page::zeroed();
-        assert!(pair(&page).is_none());
-        let (page, guest) = offered();
-        let old = Snapshot::read(&*page);
+        assert!(!guest.offer(&*page, Seed::from_random(1), HeaderValues::default()), "it is not the guest's own");
         assert_eq!(guest.take_back(&*page), GuestView::Own);
-        assert!(Host::pair(&*page, &old).is_none());
-        guest.scrub(&*page);
-        assert!(pair(&page).is_none());
-    }
-
-    #[test]
-    fn a_host_that_leaves_makes_room_for_the_next() {
-        let (page, mut guest) = offered();
-        pair(&page).expect("offered").let_go(&*page);
-        assert_eq!(guest.look(&*page), GuestView::Own);
-        assert!(guest.offer(&*page, Seed::from_random(SEED), HeaderValues::default()));
-        assert!(pair(&page).is_some());
+        let before = guest.generation();
+        assert!(guest.offer(&*page, Seed::from_random(SEED + 1), HeaderValues::default()));
+        assert_eq!(guest.generation(), before + 1);
     }
 
     #[test]

@@ -90,6 +90,9 @@ pub struct HostArgs {
     /// Take part in the self-test of the channel (experiments `channel` and `lifecycle`)
     #[arg(long, hide = true)]
     pub selftest: bool,
+    /// Be the process that serves the metrics of the daemon that has started this
+    #[arg(long, hide = true)]
+    pub serve_metrics: bool,
     /// Load the BPF programs, tell how much work the verifier had with them, and end
     #[arg(long, hide = true, value_enum)]
     pub complexity: Option<Complexity>,
@@ -125,6 +128,10 @@ fn end_with(parent: u32) -> anyhow::Result<()> {
 
 /// Runs the daemon until a signal ends it.
 pub fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
+    if args.serve_metrics {
+        metrics::part::serve()?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if let Some(file) = args.config.as_ref().filter(|_| args.check_config) {
         print!("{}", Classes::load(file)?.summary());
         return Ok(ExitCode::SUCCESS);

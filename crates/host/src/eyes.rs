@@ -14,6 +14,8 @@ use std::time::Duration;
 use crossbeam_channel::{Sender, bounded, unbounded};
 use tracing::warn;
 
+use crate::seccomp::{Part, confine_or_say};
+
 /// How long a look may take. Looks end by themselves after a few milliseconds; the rest is for a busy host. The
 /// heartbeat does not wait for them.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -83,7 +85,10 @@ impl Eyes {
         if self.jobs.is_none() {
             let (jobs, todo) = unbounded::<Job>();
             // It ends after the look that it is held up in: its end of the queue is gone then.
-            std::thread::Builder::new().name("eyes".into()).spawn(move || todo.into_iter().for_each(|job| job()))?;
+            std::thread::Builder::new().name("eyes".into()).spawn(move || {
+                confine_or_say(Part::Eyes);
+                todo.into_iter().for_each(|job| job());
+            })?;
             self.jobs = Some(jobs);
         }
         Ok(self.jobs.as_ref().expect("made above"))

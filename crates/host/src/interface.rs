@@ -2,12 +2,12 @@
 //! the pairing in `bpf/channel.bpf.h`.
 
 use crate::skeleton::discover::types::entrain_found_kind;
-use crate::skeleton::observe::types::{entrain_event_kind, entrain_gone, entrain_link_op, entrain_wait_cause};
+use crate::skeleton::observe::types::{entrain_event_kind, entrain_link_op, entrain_wait_cause};
 
 pub(crate) use crate::skeleton::discover::types::entrain_found as Found;
 pub(crate) use crate::skeleton::observe::types::{
     entrain_event as Event, entrain_link_args as LinkArgs, entrain_pairing as Pairing, entrain_pcpu as Pcpu,
-    entrain_selftest_args as SelftestArgs, entrain_slot as Slot, entrain_tick_args as TickArgs,
+    entrain_selftest_args as SelftestArgs, entrain_side as Side, entrain_slot as Slot, entrain_tick_args as TickArgs,
     entrain_track_args as TrackArgs, entrain_vcpu as Vcpu, entrain_vm as Vm, entrain_wait as Wait,
     entrain_wait_key as WaitKey,
 };
@@ -21,15 +21,6 @@ pub(crate) fn from_bytes<T: bytemuck::AnyBitPattern>(bytes: &[u8]) -> Option<T> 
 pub(crate) const HOST_VCPUS: usize = 4096;
 /// VMs that one host can hold.
 pub(crate) const HOST_VMS: usize = 1024;
-
-/// `Vcpu::gone`: the pairing has not ended.
-pub(crate) const GONE_NOT: entrain_gone = entrain_gone::ENTRAIN_GONE_NOT;
-/// `Vcpu::gone`: a host word was not what the host had written.
-pub(crate) const GONE_WORD: entrain_gone = entrain_gone::ENTRAIN_GONE_WORD;
-/// `Vcpu::gone`: magic, cookie or boot id changed.
-pub(crate) const GONE_HEADER: entrain_gone = entrain_gone::ENTRAIN_GONE_HEADER;
-/// `Vcpu::gone`: the link word left the pairing.
-pub(crate) const GONE_LINK: entrain_gone = entrain_gone::ENTRAIN_GONE_LINK;
 
 /// `Event::kind`: a guest rang; `arg` is the guest-physical address that it named.
 pub(crate) const EVENT_DOORBELL: entrain_event_kind = entrain_event_kind::ENTRAIN_EVENT_DOORBELL;

@@ -39,6 +39,7 @@ mod register;
 mod rivals;
 mod scan;
 pub mod schedule;
+mod seccomp;
 mod skeleton;
 mod slots;
 mod snapshot;

@@ -1,18 +1,17 @@
 //! One vCPU's pairing: verify the page, pin it, accept the offer; and let go again.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
 
+use entrain_channel::hosting::{self, Gone, Kernel};
 use entrain_channel::page::{HeaderValues, MAX_VCPUS, PAGE_SIZE, Page, PreemptLayout};
 use entrain_channel::protocol::Snapshot;
 use entrain_channel::validate::{Preempt, Refusal, ValidatedHeader, validate};
-use entrain_channel::word::{Link, LinkState};
 use thiserror::Error;
 
-use crate::interface::{LINK_PAIR, LINK_RELEASE, Pairing};
+use crate::interface::{Pairing, Side};
 use crate::memory::{Mapped, ProcessMemory};
 use crate::pidfd;
-use crate::programs::{LinkStep as Step, Programs, grace_period};
+use crate::programs::{Place, Programs};
 use crate::slots::Slots;
 
 /// Why a vCPU could not be paired. Nothing of the guest's has been changed.
@@ -121,60 +120,59 @@ impl Maps {
 /// A paired vCPU.
 #[derive(Debug)]
 pub(crate) struct Paired {
-    pidfd: OwnedFd,
-    offer: Link,
+    side: hosting::Paired<Place>,
     gpa: u64,
 }
 
 impl Paired {
     /// Pins the page of a verified offer and what it registers, and accepts it for the vCPU in entry `index`, whose
-    /// thread is `tid`. `maps` are kept until the kernel has its own pins.
+    /// thread is `tid`. `maps` are kept until the kernel has its own pins. The page's times count from `epoch`, ns.
     pub(crate) fn new(
         programs: &Programs,
         maps: &Maps,
         verified: &Verified,
         index: u32,
         tid: i32,
+        epoch: u64,
     ) -> Result<Self, PairError> {
         let page = &verified.page;
         let Maps { own, preempt, load } = maps;
         let address = |wanted: u32| preempt.as_ref().filter(|(_, size)| *size == wanted).map(|(m, _)| m.address());
+        let entry = programs.vcpus.get(index as usize);
         let value = Pairing {
             page: pointer(Some(own.address())),
             preempt32: pointer(address(4)),
             preempt64: pointer(address(8)),
             util: pointer(load.as_ref().map(|(util, _)| util.address())),
             nr_running: pointer(load.as_ref().map(|(_, nr)| nr.address())),
-            seed: page.seed.raw(),
-            cookie: page.cookie,
-            gpa: page.gpa,
-            boot_id: page.boot_id,
-            generation: page.generation,
-            // Opened by the step that accepts the offer.
-            closed: 1,
+            side: Side {
+                seed: page.seed.raw(),
+                cookie: page.cookie,
+                boot_id: page.boot_id,
+                gpa: page.gpa,
+                epoch,
+                generation: page.generation,
+                // Opened by the step that accepts the offer.
+                closed: 1,
+                slow: [page.seed.raw(); 8],
+                fast: [page.seed.raw(); 8],
+                ..Side::default()
+            },
             features: page.features,
-            slow: [page.seed.raw(); 8],
-            fast: [page.seed.raw(); 8],
-            ..Pairing::default()
+            // Before anybody finds the pairing: whoever does counts from these.
+            ready0: entry.ready_ns,
+            preemptions0: entry.preemptions,
+            preemptions_cs0: entry.preemptions_cs,
+            boosts0: entry.boosts,
         };
-        let pidfd = pidfd::of_thread(tid).map_err(|_| PairError::Ended)?;
-        programs.detach_pairing(pidfd.as_raw_fd());
-        programs
-            .attach_pairing(pidfd.as_raw_fd(), &value)
-            .map_err(|source| PairError::Pin { gpa: page.gpa, source })?;
-        let offer = Link { generation: page.generation, state: LinkState::Offered };
-        let paired = Self { pidfd, offer, gpa: page.gpa };
-        let wanted = offer.with(LinkState::Paired).raw();
-        let was = programs.link_step(index, LINK_PAIR, offer.raw(), wanted);
-        match was {
-            Ok(Step::Was(was)) if was == offer.raw() => Ok(paired),
-            other => {
-                programs.detach_pairing(paired.pidfd.as_raw_fd());
-                match other? {
-                    Step::Stale => Err(PairError::Swapped { gpa: page.gpa }),
-                    _ => Err(PairError::TakenBack),
-                }
-            }
+        let place = Place { index, tid, pidfd: pidfd::of_thread(tid).map_err(|_| PairError::Ended)? };
+        programs.detach(&place);
+        programs.attach_pairing(&place, &value).map_err(|source| PairError::Pin { gpa: page.gpa, source })?;
+        match hosting::Paired::accept(programs, place, page.generation) {
+            Ok(side) => Ok(Self { side, gpa: page.gpa }),
+            Err(hosting::Refused::Stale) => Err(PairError::Swapped { gpa: page.gpa }),
+            Err(hosting::Refused::TakenBack) => Err(PairError::TakenBack),
+            Err(hosting::Refused::Error(error)) => Err(error.into()),
         }
     }
 
@@ -185,12 +183,17 @@ impl Paired {
 
     /// The link word while the guest asks for the page.
     pub(crate) fn releasing(&self) -> u64 {
-        self.offer.with(LinkState::Releasing).raw()
+        self.side.releasing()
+    }
+
+    /// Why it has ended by itself, if the tick has told so (`Vcpu::gone`).
+    pub(crate) fn gone(&self, told: u64) -> Option<Gone> {
+        self.side.gone(told)
     }
 
     /// Drops the pins without another write: the page is no longer ours.
     pub(crate) fn drop_pins(self, programs: &Programs) {
-        programs.detach_pairing(self.pidfd.as_raw_fd());
+        self.side.drop_pins(programs);
     }
 }
 
@@ -199,28 +202,10 @@ fn pointer<T>(address: Option<u64>) -> *mut T {
     address.map_or(std::ptr::null_mut(), |address| std::ptr::without_provenance_mut(address as usize))
 }
 
-/// Lets go of pages that still are ours, because their guests ask or because the host leaves: no write is under way any
-/// more when the guests are told. Returns how many were told.
-pub(crate) fn release(programs: &Programs, pages: Vec<(u32, Paired)>) -> Result<usize, entrain_bpf::Error> {
-    for (index, _) in &pages {
-        programs.close(*index)?;
-    }
-    if !pages.is_empty() {
-        grace_period();
-    }
-    let mut told = 0;
-    for (index, paired) in pages {
-        let released = paired.offer.with(LinkState::Released).raw();
-        for state in [LinkState::Paired, LinkState::Releasing] {
-            let expected = paired.offer.with(state).raw();
-            if programs.link_step(index, LINK_RELEASE, expected, released)? == Step::Was(expected) {
-                told += 1;
-                break;
-            }
-        }
-        paired.drop_pins(programs);
-    }
-    Ok(told)
+/// Lets go of pages that still are ours, because their guests ask or because the host leaves. Returns how many guests'
+/// pages were told.
+pub(crate) fn release(programs: &Programs, pages: Vec<Paired>) -> Result<usize, entrain_bpf::Error> {
+    hosting::let_go(programs, pages.into_iter().map(|paired| paired.side).collect())
 }
 
 /// The number that BPF knows a layout by.

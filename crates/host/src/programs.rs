@@ -1,10 +1,14 @@
 //! The loaded BPF programs and maps.
 
+#[cfg(feature = "fake")]
+pub(crate) mod fake;
+
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use entrain_bpf::{ArrayView, Error, Features, Step};
+use entrain_channel::hosting::{self, Kernel, Op};
 use entrain_channel::page::feature;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, OpenObject, ProgramInput, ProgramMut};
@@ -12,7 +16,7 @@ use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, OpenObject, ProgramInput, Pr
 use crate::complexity::{self, Complexity};
 use crate::figures::ProgramStatus;
 use crate::interface::{HOST_VCPUS, HOST_VMS, LinkArgs, Pcpu, TickArgs, TrackArgs, Vcpu, Vm, Wait, WaitKey};
-use crate::interface::{LINK_CLOSE, LinkOp, Pairing, SelftestArgs, from_bytes};
+use crate::interface::{LINK_CLOSE, LINK_PAIR, LINK_RELEASE, Pairing, SelftestArgs, from_bytes};
 use crate::program_info;
 use crate::skeleton::observe;
 use crate::ticker::Ticker;
@@ -20,9 +24,8 @@ use crate::ticker::Ticker;
 /// Everything of `bpf/observe.bpf.c` that is loaded into the kernel. Nothing is pinned in a file system: when the process ends, in whatever
 /// way, the kernel detaches the programs and frees the maps, and with them every pin of guest memory.
 pub(crate) struct Programs {
-    observe: observe::ObserveSkel<'static>,
+    kernel: Kind,
     links: Vec<Link>,
-    ticker: Ticker,
     /// The tracepoint of arm64 that tells of vCPUs which wait.
     has_wfx: bool,
     /// Entries of vCPUs.
@@ -33,20 +36,26 @@ pub(crate) struct Programs {
     pub(crate) pcpus: ArrayView<Pcpu>,
 }
 
+/// Where they run.
+enum Kind {
+    /// In the kernel.
+    Loaded(Box<observe::ObserveSkel<'static>>, Ticker),
+    /// In this process: the part of them that writes to pages, for the fuzz targets.
+    #[cfg(feature = "fake")]
+    Fake(fake::Fake),
+}
+
 /// Memory for an open object. It lives as long as the process, as the object does.
 fn storage() -> &'static mut MaybeUninit<OpenObject> {
     Box::leak(Box::new(MaybeUninit::uninit()))
 }
 
-/// What became of a step of the link word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LinkStep {
-    /// The word as it was; it was exchanged if that is what was expected.
-    Was(u64),
-    /// The pinned memory is not the page that was verified; nothing was written.
-    Stale,
-    /// No page is mapped.
-    Nothing,
+/// Where a vCPU and its pairing are found: its entry, and its thread.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) index: u32,
+    pub(crate) tid: i32,
+    pub(crate) pidfd: OwnedFd,
 }
 
 /// `LinkArgs::error`, as bpf/observe/calls.bpf.h has it.
@@ -82,13 +91,30 @@ impl Programs {
         let levels = features.freq_scale.then(|| (&observe.progs.levels, pcpus.entries() as u32));
         let ticker = Ticker::new(&observe.progs.tick, levels);
         let ticker = ticker.map_err(|error| Error::at(Step::Run, "tick")(libbpf_rs::Error::from(error)))?;
-        Ok(Self { has_wfx: features.kvm_wfx, links: Vec::new(), ticker, vcpus, vms, pcpus, observe })
+        let kernel = Kind::Loaded(Box::new(observe), ticker);
+        Ok(Self { has_wfx: features.kvm_wfx, links: Vec::new(), kernel, vcpus, vms, pcpus })
+    }
+
+    fn observe(&self) -> &observe::ObserveSkel<'static> {
+        match &self.kernel {
+            Kind::Loaded(observe, _) => observe,
+            #[cfg(feature = "fake")]
+            Kind::Fake(_) => unreachable!("only what the fleet calls is there"),
+        }
+    }
+
+    fn data(&mut self) -> Option<&mut observe::types::bss> {
+        match &mut self.kernel {
+            Kind::Loaded(observe, _) => observe.maps.bss_data.as_deref_mut(),
+            #[cfg(feature = "fake")]
+            Kind::Fake(_) => None,
+        }
     }
 
     /// The maps of bpf/channel.h, for the scheduler's programs to share. One that can't be copied is left out: the
     /// scheduler then knows less of its guests.
     pub(crate) fn channel_maps(&self) -> Vec<(&'static str, OwnedFd)> {
-        let maps = &self.observe.maps;
+        let maps = &self.observe().maps;
         [
             ("vcpu_refs", maps.vcpu_refs.as_fd()),
             ("pairings", maps.pairings.as_fd()),
@@ -103,7 +129,8 @@ impl Programs {
 
     /// Starts watching.
     pub(crate) fn attach(&mut self, features: &Features) -> Result<(), Error> {
-        let progs = &self.observe.progs;
+        let Kind::Loaded(observe, _) = &self.kernel else { return Ok(()) };
+        let progs = &observe.progs;
         let mut wanted: Vec<(&str, &ProgramMut<'_>)> = vec![
             ("observe_switch", &progs.observe_switch),
             ("observe_wakeup", &progs.observe_wakeup),
@@ -123,13 +150,13 @@ impl Programs {
 
     /// The map of rare events.
     pub(crate) fn events(&self) -> Result<MapHandle, Error> {
-        MapHandle::try_from(&self.observe.maps.events).map_err(Error::at(Step::Run, "events"))
+        MapHandle::try_from(&self.observe().maps.events).map_err(Error::at(Step::Run, "events"))
     }
 
     /// Events that found no room since the programs were loaded.
     pub(crate) fn dropped_events(&self) -> u64 {
         // SAFETY: an aligned word of the mapped data, which BPF adds to atomically.
-        self.observe
+        self.observe()
             .maps
             .bss_data
             .as_deref()
@@ -144,7 +171,7 @@ impl Programs {
     /// Tells the programs, and with the next heartbeat the guests, whether Entrain's scheduler has the host's tasks.
     pub(crate) fn tell_schedules(&mut self, schedules: bool) {
         let features = if schedules { feature::HOST_SCHED } else { 0 };
-        if let Some(data) = self.observe.maps.bss_data.as_deref_mut() {
+        if let Some(data) = self.data() {
             // SAFETY: an aligned word of the mapped data that BPF only reads.
             unsafe { (&raw mut data.mode_features).write_volatile(features) };
         }
@@ -152,12 +179,12 @@ impl Programs {
 
     /// The verifier's work for the observing programs.
     pub(crate) fn complexity(&self) -> Vec<Complexity> {
-        complexity::of(self.observe.object())
+        complexity::of(self.observe().object())
     }
 
     /// Whether to keep who ran while vCPUs waited.
     pub(crate) fn watch_waits(&mut self, on: bool) {
-        if let Some(data) = self.observe.maps.bss_data.as_deref_mut() {
+        if let Some(data) = self.data() {
             // SAFETY: an aligned word of the mapped data that BPF only reads.
             unsafe { (&raw mut data.watch_waits).write_volatile(u32::from(on)) };
         }
@@ -165,7 +192,7 @@ impl Programs {
 
     /// Who ran while vCPUs waited, since the first client asked; 8192 entries at most, the least used go first.
     pub(crate) fn waits(&self) -> Vec<(WaitKey, Wait)> {
-        let map = &self.observe.maps.waits;
+        let map = &self.observe().maps.waits;
         let read = |key: Vec<u8>| {
             let wait = map.lookup(&key, MapFlags::ANY).ok()??;
             Some((from_bytes(&key)?, from_bytes(&wait)?))
@@ -175,55 +202,62 @@ impl Programs {
 
     /// The kernel's figures of the programs.
     pub(crate) fn figures(&self) -> Vec<ProgramStatus> {
-        program_info::programs(self.observe.object())
+        program_info::programs(self.observe().object())
     }
 
     /// Watches the thread of entry `index`, which is filled. False: the thread has ended meanwhile.
     pub(crate) fn track(&self, index: u32, tid: i32) -> Result<bool, Error> {
+        #[cfg(feature = "fake")]
+        if let Kind::Fake(fake) = &self.kernel {
+            return Ok(fake.track(&self.vcpus, index, tid));
+        }
         let mut args = TrackArgs { index, tid, error: 0 };
-        run(&self.observe.progs.track, "track", &mut args)?;
+        run(&self.observe().progs.track, "track", &mut args)?;
         Ok(args.error == 0)
     }
 
     /// The entry that BPF finds from a thread; `None` when it finds none.
     pub(crate) fn index_of(&self, pidfd: i32) -> Option<u32> {
-        from_bytes(&self.observe.maps.vcpu_refs.lookup(&pidfd.to_ne_bytes(), MapFlags::ANY).ok()??)
+        from_bytes(&self.observe().maps.vcpu_refs.lookup(&pidfd.to_ne_bytes(), MapFlags::ANY).ok()??)
     }
 
     /// Forgets entry `index`, its thread and its pairing.
     pub(crate) fn untrack(&self, index: u32) -> Result<(), Error> {
-        run(&self.observe.progs.untrack, "untrack", &mut TrackArgs { index, tid: 0, error: 0 })
-    }
-
-    /// Compares and swaps the link word of entry `index`.
-    pub(crate) fn link_step(&self, index: u32, op: LinkOp, expected: u64, wanted: u64) -> Result<LinkStep, Error> {
-        let mut args = LinkArgs { index, op, expected, wanted, ..LinkArgs::default() };
-        run(&self.observe.progs.link_step, "link_step", &mut args)?;
-        Ok(match args.error {
-            0 => LinkStep::Was(args.was),
-            STALE => LinkStep::Stale,
-            _ => LinkStep::Nothing,
-        })
-    }
-
-    /// Ends publishing to entry `index`; what runs at this moment may still write until [`grace_period`] has passed.
-    pub(crate) fn close(&self, index: u32) -> Result<(), Error> {
-        self.link_step(index, LINK_CLOSE, 0, 0).map(drop)
+        #[cfg(feature = "fake")]
+        if let Kind::Fake(fake) = &self.kernel {
+            fake.untrack(&self.vcpus, index);
+            return Ok(());
+        }
+        run(&self.observe().progs.untrack, "untrack", &mut TrackArgs { index, tid: 0, error: 0 })
     }
 
     /// Checks pairings, reads guests, publishes what changes slowly; `entries` is the highest used index + 1.
     pub(crate) fn tick(&self, entries: u32) -> Result<TickArgs, Error> {
-        self.ticker.tick(entries).map_err(|error| Error::at(Step::Run, "tick")(libbpf_rs::Error::from(error)))
+        #[cfg(feature = "fake")]
+        if let Kind::Fake(fake) = &self.kernel {
+            return Ok(fake.tick(&self.vcpus, entries));
+        }
+        let ticked = self.ticker().tick(entries);
+        ticked.map_err(|error| Error::at(Step::Run, "tick")(libbpf_rs::Error::from(error)))
     }
 
     /// The tick alone, for another thread.
     pub(crate) fn ticker(&self) -> Ticker {
-        self.ticker.clone()
+        match &self.kernel {
+            Kind::Loaded(_, ticker) => ticker.clone(),
+            #[cfg(feature = "fake")]
+            Kind::Fake(_) => unreachable!("only what the fleet calls is there"),
+        }
     }
 
     /// The part of the tick that is about pages, of the vCPUs alone that speak for their guests.
     pub(crate) fn tick_speakers(&self, entries: u32) -> Result<(), Error> {
-        let done = self.ticker.speakers(entries).map(drop);
+        #[cfg(feature = "fake")]
+        if let Kind::Fake(fake) = &self.kernel {
+            fake.tick(&self.vcpus, entries);
+            return Ok(());
+        }
+        let done = self.ticker().speakers(entries).map(drop);
         done.map_err(|error| Error::at(Step::Run, "tick")(libbpf_rs::Error::from(error)))
     }
 
@@ -232,7 +266,7 @@ impl Programs {
         let end = Instant::now() + time;
         let mut args = SelftestArgs { entries, loops: 20_000, ..SelftestArgs::default() };
         while Instant::now() < end {
-            run(&self.observe.progs.selftest, "selftest", &mut args)?;
+            run(&self.observe().progs.selftest, "selftest", &mut args)?;
             if args.added == 0 {
                 break;
             }
@@ -241,17 +275,53 @@ impl Programs {
     }
 
     /// Attaches a pairing to a vCPU's thread. Its pointers must be valid now; the kernel pins what they point to.
-    pub(crate) fn attach_pairing(&self, pidfd: i32, pairing: &Pairing) -> Result<(), libbpf_rs::Error> {
+    pub(crate) fn attach_pairing(&self, place: &Place, pairing: &Pairing) -> Result<(), libbpf_rs::Error> {
+        #[cfg(feature = "fake")]
+        if let Kind::Fake(fake) = &self.kernel {
+            return fake.attach(place, pairing).map_err(libbpf_rs::Error::from);
+        }
         // SAFETY: the skeleton's type has fields where C pads, so every byte of it is set; the kernel only reads them.
         let value =
             unsafe { std::slice::from_raw_parts(std::ptr::from_ref(pairing).cast::<u8>(), size_of::<Pairing>()) };
-        self.observe.maps.pairings.update(&pidfd.to_ne_bytes(), value, MapFlags::NO_EXIST)
+        self.observe().maps.pairings.update(&place.pidfd.as_raw_fd().to_ne_bytes(), value, MapFlags::NO_EXIST)
+    }
+}
+
+impl Kernel for Programs {
+    type Place = Place;
+    type Error = Error;
+
+    fn step(&self, place: &Place, op: Op, expected: u64, wanted: u64) -> Result<hosting::Step, Error> {
+        #[cfg(feature = "fake")]
+        if let Kind::Fake(fake) = &self.kernel {
+            return Ok(fake.step(place, op, expected, wanted));
+        }
+        let op = match op {
+            Op::Pair => LINK_PAIR,
+            Op::Close => LINK_CLOSE,
+            Op::Release => LINK_RELEASE,
+        };
+        let mut args = LinkArgs { index: place.index, op, expected, wanted, ..LinkArgs::default() };
+        run(&self.observe().progs.link_step, "link_step", &mut args)?;
+        Ok(match args.error {
+            0 => hosting::Step::Was(args.was),
+            STALE => hosting::Step::Stale,
+            _ => hosting::Step::Nothing,
+        })
     }
 
-    /// Detaches a pairing: the pins go.
-    pub(crate) fn detach_pairing(&self, pidfd: i32) {
+    fn detach(&self, place: &Place) {
+        #[cfg(feature = "fake")]
+        if let Kind::Fake(fake) = &self.kernel {
+            return fake.detach(place);
+        }
         // Fails only when there is none, or the thread has ended and taken it along.
-        let _ = self.observe.maps.pairings.delete(&pidfd.to_ne_bytes());
+        let _ = self.observe().maps.pairings.delete(&place.pidfd.as_raw_fd().to_ne_bytes());
+    }
+
+    /// BPF programs run inside RCU read sections, and this membarrier is the user's way to wait for those.
+    fn grace_period(&self) {
+        grace_period();
     }
 }
 
@@ -260,9 +330,7 @@ fn run<T: bytemuck::Pod>(prog: &ProgramMut<'_>, name: &str, args: &mut T) -> Res
     prog.test_run(input).map(drop).map_err(Error::at(Step::Run, name))
 }
 
-/// Waits until every BPF program that runs at this moment has ended: they run inside RCU read sections, and this
-/// membarrier is the user's way to wait for those.
-pub(crate) fn grace_period() {
+fn grace_period() {
     const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
     // SAFETY: membarrier touches no memory.
     let result = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) };

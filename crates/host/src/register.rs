@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use entrain_channel::page::PAGE_SIZE;
 use entrain_channel::validate::{Refusal, ValidatedHeader, validate_directory, validate_sibling};
+use entrain_system::monotonic_ns;
 use tracing::{debug, info, warn};
 
 use crate::channel::Channel;
@@ -53,7 +54,7 @@ pub(crate) fn consider(programs: &Programs, eyes: &mut Eyes, vm: &mut Vm, memory
             }
         }
     }
-    vm.registration = Some(Registration { pages, first: verified.page, next: 0 });
+    vm.registration = Some(Registration { pages, first: verified.page, next: 0, epoch: monotonic_ns() });
     describe(programs, vm, &verified);
     pair_registered(programs, eyes, vm, memory);
 }
@@ -157,7 +158,7 @@ pub(crate) fn pair_registered(programs: &Programs, eyes: &mut Eyes, vm: &mut Vm,
             read_only += 1;
             continue;
         };
-        match maps.and_then(|maps| Paired::new(programs, &maps, &verified, index, tid)) {
+        match maps.and_then(|maps| Paired::new(programs, &maps, &verified, index, tid, registration.epoch)) {
             Ok(paired) => vm.vcpus.get_mut(&id).expect("looked up above").paired = Some(paired),
             Err(error) => {
                 refused(vm, gpa, &error);
@@ -281,7 +282,7 @@ mod tests {
             vm.vcpus.insert(id, Vcpu { index: id, tid: 1, kvm_vcpu: 0, paired: None, ran: None });
         }
         let pages: Vec<u64> = (0..256).map(|number| number * 0x1000).collect();
-        let mut registration = Registration { pages, first: header(), next: 0 };
+        let mut registration = Registration { pages, first: header(), next: 0, epoch: 0 };
         let mut seen = HashSet::new();
         for _ in 0..26 {
             let now = look(&vm, &registration);

@@ -59,6 +59,7 @@ pub(crate) fn take(fleet: &Fleet, mode: &str, uptime: Duration, work: Work, figu
         work: Work { dropped_events: fleet.programs.dropped_events(), ..work },
         schedule: figures.schedule,
         programs: fleet.programs.figures().into_iter().chain(figures.programs).collect(),
+        bpf_stats: crate::program_info::counted(),
         waits: Vec::new(),
     }
 }

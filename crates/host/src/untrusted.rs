@@ -1,6 +1,9 @@
 //! Where bytes of guests, VMMs and users enter the daemon and its tools, as the fuzz targets of crates/fuzz reach them:
 //! the product's own parsers behind plain arguments, and what must hold of their results as assertions.
 
+#[cfg(feature = "fake")]
+pub mod fleet;
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 

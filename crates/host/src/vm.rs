@@ -31,6 +31,8 @@ pub(crate) struct Registration {
     pub(crate) first: entrain_channel::validate::ValidatedHeader,
     /// Which page the next look begins with.
     pub(crate) next: usize,
+    /// When it was made, ns of the host's monotonic clock: times in its pages count from there.
+    pub(crate) epoch: u64,
 }
 
 /// A vCPU that is watched.

@@ -195,16 +195,23 @@ void sim_pair(__u32 index, struct task_struct *task, struct entrain_page *page, 
 
 	pairing->page = page;
 	pairing->preempt64 = (struct entrain_box64 *)preempt;
-	pairing->seed = page->link.seed;
-	pairing->cookie = page->header.cookie;
-	pairing->boot_id = page->header.boot_id;
-	pairing->generation = ENTRAIN_LINK_GEN(page->link.link);
+	pairing->side.seed = page->link.seed;
+	pairing->side.cookie = page->header.cookie;
+	pairing->side.boot_id = page->header.boot_id;
+	pairing->side.gpa = page->header.gpa;
+	pairing->side.generation = ENTRAIN_LINK_GEN(page->link.link);
+	pairing->side.epoch = bpf_ktime_get_ns();
+	pairing->side.closed = 1;
 	pairing->features = page->header.features;
+	pairing->ready0 = vcpu->ready_ns;
+	pairing->preemptions0 = vcpu->preemptions;
+	pairing->preemptions_cs0 = vcpu->preemptions_cs;
+	pairing->boosts0 = vcpu->boosts;
 	for (i = 0; i < 8; i++)
-		pairing->slow[i] = pairing->fast[i] = pairing->seed;
+		pairing->side.slow[i] = pairing->side.fast[i] = pairing->side.seed;
 	vcpu->preempt_layout = ENTRAIN_PREEMPT_PERCPU64;
 	args.expected = page->link.link;
-	args.wanted = ENTRAIN_LINK(pairing->generation, ENTRAIN_LINK_PAIRED);
+	args.wanted = ENTRAIN_LINK(pairing->side.generation, ENTRAIN_LINK_PAIRED);
 	link_step(&args);
 }
 

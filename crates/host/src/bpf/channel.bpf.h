@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The host's side of the page: where a vCPU's page is found, and the only code that writes to it.
+ * The host's side of the page: where a vCPU's page is found, and what is told in it.
  *
  * Any BPF program of the host may include it (observe.bpf.c, the scheduler); they share the maps by name, the second
- * object re-using the file descriptors of the first. Every write is a compare-and-swap from the mirror (entrain.h),
- * and a word that is not what the host left there ends the pairing: `gone` is set and nothing is written from then on.
+ * object re-using the file descriptors of the first. What is written, and how, stands in entrain_host.h.
  */
 #ifndef ENTRAIN_HOST_CHANNEL_BPF_H
 #define ENTRAIN_HOST_CHANNEL_BPF_H
 
 #include "kernel.h"
-#include "entrain.h"
+#include "entrain_host.h"
 #include "policy.h"
 #include "interface.h"
 
@@ -29,20 +28,10 @@ struct entrain_pairing {
 	struct entrain_box64 __uptr *preempt64;
 	struct entrain_box64 __uptr *util;
 	struct entrain_box32 __uptr *nr_running;
-	__u64 seed;
-	__u64 cookie;
-	__u64 boot_id;
-	__u64 gpa;
-	__u32 generation;
-	__u32 closed; /* nothing is written any more */
-	__u32 instant_busy;
-	__u32 pad;
+	struct entrain_side side;
 	__u64 features; /* of the guest, as verified */
-	/* Figures of the vCPU when the pairing began: the page counts from there. */
+	/* Figures of the vCPU when the pairing was made: the page counts from there. */
 	__u64 ready0, preemptions0, preemptions_cs0, boosts0;
-	/* What the page holds, word by word; the seed at first. */
-	__u64 slow[8];
-	__u64 fast[8];
 };
 
 /* Keeps the full types of the pointees in the object's BTF: a forward declaration would make the uptr a number. */
@@ -115,33 +104,11 @@ static __always_inline struct entrain_pairing *pairing__of(struct task_struct *t
 {
 	struct entrain_pairing *pairing = bpf_task_storage_get(&pairings, task, 0, 0);
 
-	return pairing && !READ_ONCE(pairing->closed) ? pairing : NULL;
-}
-
-/* Ends a pairing from inside: the daemon sees `gone` at the next tick and lets go of the memory. */
-static __always_inline void pairing__close(struct entrain_vcpu *vcpu, struct entrain_pairing *pairing, __u32 why)
-{
-	WRITE_ONCE(pairing->closed, 1);
-	WRITE_ONCE(vcpu->gone, why);
+	return pairing && !entrain_host_is_closed(&pairing->side) ? pairing : NULL;
 }
 
 /* Instead of a pCPU's number, for guests that are not told it. */
 #define ENTRAIN_PCPU_UNTOLD 0xffff
-
-/* Writes one host word; see entrain_publish in entrain.h. */
-#define page__put(vcpu, pairing, page, line, field, value)                                                             \
-	({                                                                                                             \
-		int __ok = entrain_publish(&(page)->host_##line.field,                                                 \
-					   &(pairing)->line[offsetof(struct entrain_host_##line, field) / 8],          \
-					   (pairing)->seed, (value));                                                  \
-		if (!__ok)                                                                                             \
-			pairing__close(vcpu, pairing, ENTRAIN_GONE_WORD);                                              \
-		__ok;                                                                                                  \
-	})
-
-#ifndef offsetof
-#define offsetof(type, member) __builtin_offsetof(type, member)
-#endif
 
 /*
  * Publishes the state of a vCPU with its counters. Call it with the run-queue lock of its pCPU held (sched_switch,
@@ -152,47 +119,26 @@ static __always_inline void page__put_state(struct entrain_vcpu *vcpu, struct en
 	struct entrain_page *page = pairing->page;
 	__u32 pcpu = READ_ONCE(vcpu->own_only) ? ENTRAIN_PCPU_UNTOLD : vcpu->pcpu;
 	__u64 flags = (vcpu->in_cs ? ENTRAIN_STATE_IN_CS : 0) | (vcpu->extended ? ENTRAIN_STATE_EXTENDED : 0);
+	struct entrain_told told = {
+		.since = vcpu->since,
+		.steal = (vcpu->ready_ns - pairing->ready0) >> ENTRAIN_TIME_SHIFT,
+		.preemptions = vcpu->preemptions - pairing->preemptions0,
+		.preemptions_cs = vcpu->preemptions_cs - pairing->preemptions_cs0,
+		.boosts = vcpu->boosts - pairing->boosts0,
+		.state = ENTRAIN_STATE(vcpu->state, flags, pcpu, vcpu->seq),
+	};
 
-	if (!page)
-		return;
-	if (!page__put(vcpu, pairing, page, fast, since, vcpu->since >> ENTRAIN_TIME_SHIFT) ||
-	    !page__put(vcpu, pairing, page, fast, steal, (vcpu->ready_ns - pairing->ready0) >> ENTRAIN_TIME_SHIFT) ||
-	    !page__put(vcpu, pairing, page, fast, preemptions, vcpu->preemptions - pairing->preemptions0) ||
-	    !page__put(vcpu, pairing, page, fast, preemptions_cs, vcpu->preemptions_cs - pairing->preemptions_cs0) ||
-	    !page__put(vcpu, pairing, page, fast, boosts, vcpu->boosts - pairing->boosts0))
-		return;
-	/* Last: whoever sees the new sequence number sees the words above. */
-	page__put(vcpu, pairing, page, fast, state, ENTRAIN_STATE(vcpu->state, flags, pcpu, vcpu->seq));
+	if (page)
+		entrain_host_put_state(&pairing->side, page, &told);
 }
 
-/*
- * Publishes vcpu->instant. Idle transitions of any pCPU call it, so writers can meet: the first one in writes, the
- * second leaves, and the first looks again. What slips through is put right by the next tick.
- */
+/* Publishes vcpu->instant. Idle transitions of any pCPU call it, and the tick. */
 static __always_inline void page__put_instant(struct entrain_vcpu *vcpu, struct entrain_pairing *pairing)
 {
 	struct entrain_page *page = pairing->page;
-	__u32 value;
-	int i;
 
-	if (!page)
-		return;
-	for (i = 0; i < 2; i++) {
-		if (__sync_val_compare_and_swap(&pairing->instant_busy, 0, 1) != 0) {
-			vcpu->races++;
-			return;
-		}
-		/* Whoever comes here looked at the pairing earlier; a word before this one may have ended it. */
-		if (READ_ONCE(pairing->closed)) {
-			__sync_lock_test_and_set(&pairing->instant_busy, 0);
-			return;
-		}
-		value = READ_ONCE(vcpu->own_only) ? 0 : READ_ONCE(vcpu->instant);
-		page__put(vcpu, pairing, page, fast, instant, value ? ENTRAIN_INSTANT_NOW : 0);
-		__sync_lock_test_and_set(&pairing->instant_busy, 0);
-		if (READ_ONCE(vcpu->own_only) || READ_ONCE(vcpu->instant) == value)
-			return;
-	}
+	if (page)
+		entrain_host_put_instant(&pairing->side, page, &vcpu->instant, &vcpu->own_only, &vcpu->races);
 }
 
 /* Guest-physical to the VMM's virtual address by the VM's memory slots; 0 when no slot holds all of it. */

@@ -6,6 +6,7 @@
 #ifndef __bpf__
 #include <linux/types.h>
 #endif
+#include "entrain_host.h"
 
 /* Bounds of the tables: what one host can hold is limited whatever its guests do. */
 #define ENTRAIN_HOST_VCPUS 4096
@@ -15,14 +16,6 @@
 /* Halted vCPUs whose instant bit follows a pCPU's change at once; the others follow within one tick (100 ms). */
 #define ENTRAIN_PCPU_SLOTS   4
 #define ENTRAIN_DOMAIN_SLOTS 16
-
-/* Why a pairing ended without the daemon. */
-enum entrain_gone {
-	ENTRAIN_GONE_NOT = 0,
-	ENTRAIN_GONE_WORD = 1,	 /* a host word was not what the host had written */
-	ENTRAIN_GONE_HEADER = 2, /* magic, cookie or boot id changed */
-	ENTRAIN_GONE_LINK = 3,	 /* the link word is no longer "paired" with our generation */
-};
 
 /* One vCPU, indexed by the number that the daemon gave it. Readable by the daemon through mmap. */
 struct entrain_vcpu {
@@ -62,15 +55,16 @@ struct entrain_vcpu {
 	__u32 counted; /* 1: the guest's preempt count was read for it */
 
 	/* Written by the tick. */
-	__u64 link;		/* the page's link word as last read */
-	__u64 util;		/* of the guest's run queue, 0..1024 */
-	__u64 runnable;		/* tasks */
-	__u64 guest_beat;	/* heartbeat of the guest's scheduler */
-	__u64 wants;		/* vCPUs */
-	enum entrain_gone gone; /* the pairing has ended by itself; nothing is written any more */
-	__u32 races;		/* words left as they were since another CPU was writing them */
-	__u32 own_only;		/* by the daemon: its guest is told nothing that tells of its neighbours */
-	__u32 speaks;		/* by the daemon: its page speaks for its guest as a whole */
+	__u64 link;	  /* the page's link word as last read */
+	__u64 util;	  /* of the guest's run queue, 0..1024 */
+	__u64 runnable;	  /* tasks */
+	__u64 guest_beat; /* heartbeat of the guest's scheduler */
+	__u64 wants;	  /* vCPUs */
+	__u64 gone;	  /* 0, or ENTRAIN_GONE of the pairing that has ended by itself */
+	__u32 races;	  /* words left as they were since another CPU was writing them */
+	__u32 own_only;	  /* by the daemon: its guest is told nothing that tells of its neighbours */
+	__u32 speaks;	  /* by the daemon: its page speaks for its guest as a whole */
+	__u32 pad;
 };
 
 /* One VM: where its memory is, and how to find a preempt count that belongs to a task (arm64). */
@@ -152,12 +146,6 @@ struct entrain_track_args {
 	__u32 index; /* the entry of `vcpus` that the daemon has filled */
 	__s32 tid;
 	__s32 error; /* out: 0 or negative errno */
-};
-
-enum entrain_link_op {
-	ENTRAIN_LINK_OP_PAIR = 1,    /* exchange; on success publishing begins */
-	ENTRAIN_LINK_OP_CLOSE = 2,   /* no exchange: publishing ends */
-	ENTRAIN_LINK_OP_RELEASE = 3, /* exchange, after a close and a grace period */
 };
 
 struct entrain_link_args {

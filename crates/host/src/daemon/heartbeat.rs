@@ -17,6 +17,7 @@ use tracing::warn;
 use crate::error::{HostError, system};
 use crate::interface::TickArgs;
 use crate::privilege;
+use crate::seccomp::{Part, confine_or_say};
 
 /// Heartbeat of the host in the page (`ENTRAIN_HOST_BEAT_NS`).
 pub(super) const PERIOD: Duration = Duration::from_millis(100);
@@ -72,6 +73,7 @@ impl Heart {
             if let Err(error) = privilege::drop_all() {
                 warn!("the heartbeat's thread cannot give up its capabilities: {error}");
             }
+            confine_or_say(Part::Heart);
             beat_until_stopped(&own, tick, &waker);
         });
         Ok(Self { shared, thread: Some(thread.map_err(system("cannot start a thread"))?) })

@@ -23,6 +23,7 @@ use crate::fleet::{Fleet, Remembered, Search};
 use crate::mode::Mode;
 use crate::pcpus::Pcpus;
 use crate::programs::Programs;
+use crate::seccomp::{Part, confine_or_say};
 use crate::status::{Asker, serve};
 use crate::{cgroup_namespace, cpus, metrics, privilege, uclamp};
 use events::{Events, Signals};
@@ -82,7 +83,7 @@ pub(crate) fn run(
     let mode = mode(&programs)?;
     let asker = || events.questions().map(Asker::new);
     let metrics = match options.metrics {
-        Some(address) => Some(metrics::serve(address, asker()?).map_err(system("cannot serve metrics there"))?),
+        Some(address) => Some(metrics::part::start(address, asker()?).map_err(system("cannot serve metrics there"))?),
         None => None,
     };
     let socket = options.run_dir.join("host.sock");
@@ -103,6 +104,8 @@ pub(crate) fn run(
     let classes = options.classes;
     let parts = Parts { fleet, heart, finder, mode, events, pcpus, classes, weights, selftest, metrics };
     let mut main_loop = MainLoop::new(parts);
+    // Last: whatever else runs has its own filter, or needs more.
+    confine_or_say(Part::Main);
     info!("observing {cpus} pCPUs; status in {}", socket.display());
     tell_service_manager(NotifyState::Ready);
     let result = main_loop.run();

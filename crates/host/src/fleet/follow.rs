@@ -194,7 +194,7 @@ fn why_memory_ends(vm: &Vm, now: &Slots) -> Option<&'static str> {
 }
 
 /// Takes out of a VM the pairings that end with what it is `now`.
-fn take_leaving(vm: &mut Vm, now: &FoundVm) -> Vec<(u32, Paired)> {
+fn take_leaving(vm: &mut Vm, now: &FoundVm) -> Vec<Paired> {
     if let Some(why) = why_memory_ends(vm, &now.slots) {
         let held = take_pairings(vm);
         if !held.is_empty() {
@@ -204,7 +204,7 @@ fn take_leaving(vm: &mut Vm, now: &FoundVm) -> Vec<(u32, Paired)> {
     }
     let changed = changed_vcpus(vm, now);
     let changed = vm.vcpus.iter_mut().filter(|(id, _)| changed.contains(id));
-    changed.filter_map(|(_, vcpu)| Some((vcpu.index, vcpu.paired.take()?))).collect()
+    changed.filter_map(|(_, vcpu)| vcpu.paired.take()).collect()
 }
 
 /// A VM's memory has been laid out anew, or is being copied: what was paired is not any more, and is searched anew.

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use entrain_bpf::Error;
+use entrain_channel::hosting::Gone;
 use tracing::info;
 
 use super::Fleet;
 use crate::channel::Channel;
 use crate::classes::Publish;
-use crate::interface::{GONE_HEADER, GONE_LINK, GONE_NOT, GONE_WORD};
 use crate::pair::{self, Paired};
 use crate::programs::Programs;
 use crate::vm::Vm;
@@ -74,22 +74,23 @@ impl Fleet {
 }
 
 /// Takes all pairings out of a VM.
-pub(super) fn take_pairings(vm: &mut Vm) -> Vec<(u32, Paired)> {
-    vm.vcpus.values_mut().filter_map(|vcpu| Some((vcpu.index, vcpu.paired.take()?))).collect()
+pub(super) fn take_pairings(vm: &mut Vm) -> Vec<Paired> {
+    vm.vcpus.values_mut().filter_map(|vcpu| vcpu.paired.take()).collect()
 }
 
 /// Drops the pages of one VM whose pairing has ended from the guest's side, and adds those that its agent asks for to
 /// `leaving`. Whether any were dropped.
-fn drop_gone(programs: &Programs, vm: &mut Vm, leaving: &mut Vec<(u32, Paired)>) -> bool {
+fn drop_gone(programs: &Programs, vm: &mut Vm, leaving: &mut Vec<Paired>) -> bool {
     let mut asked = Vec::new();
     let mut lost = Vec::new();
     for vcpu in vm.vcpus.values_mut() {
         let entry = programs.vcpus.get(vcpu.index as usize);
-        let Some(paired) = vcpu.paired.take_if(|_| entry.gone != GONE_NOT) else { continue };
-        if entry.gone == GONE_LINK && entry.link == paired.releasing() {
-            asked.push((vcpu.index, paired));
+        let Some(gone) = vcpu.paired.as_ref().and_then(|paired| paired.gone(entry.gone)) else { continue };
+        let Some(paired) = vcpu.paired.take() else { continue };
+        if gone == Gone::Link && entry.link == paired.releasing() {
+            asked.push(paired);
         } else {
-            lost.push(entry.gone);
+            lost.push(gone);
             paired.drop_pins(programs);
         }
     }
@@ -99,9 +100,9 @@ fn drop_gone(programs: &Programs, vm: &mut Vm, leaving: &mut Vec<(u32, Paired)>)
     }
     if let Some(why) = lost.first() {
         let why = match *why {
-            GONE_WORD => "a word was not what the host had left there",
-            GONE_HEADER => "the page's identity changed",
-            _ => "the guest changed the state of the pairing",
+            Gone::Word => "a word was not what the host had left there",
+            Gone::Header => "the page's identity changed",
+            Gone::Link => "the guest changed the state of the pairing",
         };
         info!(
             "{}: lost {} pages ({why}): reset, reboot, or an agent that died; wrote nothing more",

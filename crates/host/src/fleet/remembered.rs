@@ -66,7 +66,8 @@ mod tests {
     fn vm(pid: i32, gpa: Option<u64>) -> Vm {
         let found = FoundVm { tgid: pid, ..FoundVm::default() };
         let mut vm = Vm::new(0, Identity::unknown(pid), format!("pid {pid}"), found);
-        vm.registration = gpa.map(|gpa| Registration { pages: vec![gpa, gpa + 0x1000], first: header(), next: 0 });
+        vm.registration =
+            gpa.map(|gpa| Registration { pages: vec![gpa, gpa + 0x1000], first: header(), next: 0, epoch: 0 });
         vm
     }
 

@@ -26,6 +26,10 @@ const PAGE: u64 = 4096;
 /// Pages of one batch that may turn out unreadable before the rest of it is given up.
 const FAULTS: u32 = 8;
 
+/// System calls for all processes' memory, for the fuzz targets.
+#[cfg(feature = "fake")]
+pub(crate) static ALL_CALLS: AtomicU64 = AtomicU64::new(0);
+
 /// The first 32 bytes of a page.
 pub(crate) type Head = [u64; 4];
 
@@ -91,6 +95,8 @@ impl ProcessMemory {
 
     fn count_call(&self) {
         self.calls.fetch_add(1, Relaxed);
+        #[cfg(feature = "fake")]
+        ALL_CALLS.fetch_add(1, Relaxed);
     }
 
     /// Here the VMM may do anything; a test does.

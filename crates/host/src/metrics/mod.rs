@@ -1,9 +1,10 @@
 //! `entrain host --metrics`: the status for Prometheus, over HTTP.
 //!
-//! A thread of its own serves it; each scrape asks the main loop for the status that the status socket serves, so that
-//! both say the same. A client can make the daemon neither wait nor grow: four at a time, each for ten seconds at most,
-//! one request a connection.
+//! A process of its own serves it (`part`); each scrape asks the main loop for the status that the status socket
+//! serves, so that both say the same. A client can make the daemon neither wait nor grow: four at a time, each for ten
+//! seconds at most, one request a connection.
 
+pub(crate) mod part;
 mod scheduler;
 mod text;
 
@@ -23,9 +24,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
-use tracing::{debug, info, warn};
+use tracing::debug;
 
-use crate::privilege;
 use crate::status::Asker;
 
 /// Clients at a time.
@@ -48,29 +48,6 @@ pub(crate) fn parse_address(text: &str) -> Result<SocketAddr, String> {
 /// What a scrape of this status gets, in the classic format.
 pub(crate) fn classic(status: &crate::status::Status) -> Option<String> {
     text::openmetrics(status, false).ok().map(|text| text::classic(&text))
-}
-
-/// Begins to serve; ends with the process. Returns where.
-pub(crate) fn serve(address: SocketAddr, asker: Asker) -> io::Result<SocketAddr> {
-    let listener = std::net::TcpListener::bind(address)?;
-    listener.set_nonblocking(true)?;
-    let address = listener.local_addr()?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    std::thread::Builder::new().name("metrics".into()).spawn(move || {
-        if let Err(error) = privilege::drop_all() {
-            warn!("the thread of the metrics cannot give up its capabilities: {error}");
-        }
-        if let Err(error) = runtime.block_on(accept(listener, Arc::new(asker))) {
-            warn!("metrics are no longer served: {error}");
-        }
-    })?;
-    info!("metrics at http://{address}/metrics");
-    if !address.ip().is_loopback() {
-        warn!(
-            "whoever reaches {address} reads the names of VMs and what they do: a firewall or a proxy should stand before it"
-        );
-    }
-    Ok(address)
 }
 
 async fn accept(listener: std::net::TcpListener, asker: Arc<Asker>) -> io::Result<()> {
@@ -125,7 +102,7 @@ fn respond(request: &Request<Incoming>, asker: &Asker) -> Response<Full<Bytes>> 
         .get_all(ACCEPT)
         .iter()
         .any(|accept| accept.to_str().is_ok_and(|accept| accept.contains("application/openmetrics-text")));
-    let (kind, body) = match text::openmetrics(&status, crate::program_info::counted()) {
+    let (kind, body) = match text::openmetrics(&status, status.bpf_stats) {
         Err(error) => return plain(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error}\n")),
         Ok(body) if open => ("application/openmetrics-text; version=1.0.0; charset=utf-8", body),
         Ok(body) => ("text/plain; version=0.0.4; charset=utf-8", text::classic(&body)),
@@ -170,6 +147,18 @@ mod tests {
         answer
     }
 
+    /// In a thread, without the process around it.
+    fn serve(asker: Asker) -> SocketAddr {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        listener.set_nonblocking(true).expect("a socket");
+        let address = listener.local_addr().expect("bound");
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(accept(listener, Arc::new(asker)))
+        });
+        address
+    }
+
     #[test]
     fn a_port_alone_is_of_this_machine() {
         let of = |text| parse_address(text).map(|address| address.to_string());
@@ -184,7 +173,7 @@ mod tests {
     fn scrapes_get_the_status_and_nothing_else_is_served() {
         let (requests, receiver) = bounded::<Question>(1);
         let asker = Asker::new(move |question| requests.send(question).is_ok());
-        let address = serve("127.0.0.1:0".parse().expect("fits"), asker).expect("free port");
+        let address = serve(asker);
         let main_loop = std::thread::spawn(move || {
             for metrics in [true, true, false] {
                 let status = crate::status::tests::empty();

@@ -77,6 +77,9 @@ pub struct Status {
     /// The daemon's BPF programs; their times stand still unless `sysctl kernel.bpf_stats_enabled` is 1.
     #[serde(default)]
     pub programs: Vec<ProgramStatus>,
+    /// Whether the kernel counts them.
+    #[serde(default)]
+    pub bpf_stats: bool,
     /// Who ran while vCPUs waited; only while a client asks for it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<WaitStatus>,
@@ -282,6 +285,7 @@ pub(crate) mod tests {
             work: Work::default(),
             schedule: None,
             programs: vec![],
+            bpf_stats: false,
             waits: vec![],
         }
     }

@@ -10,6 +10,7 @@ use crossbeam_channel::{Sender, bounded};
 
 use super::schema::{Answer, PATIENCE, Request, Status};
 use crate::privilege;
+use crate::seccomp::{Part, confine_or_say};
 
 /// What a client wants of the main loop.
 #[derive(Debug)]
@@ -70,6 +71,7 @@ pub(crate) fn serve(path: &Path, asker: Asker) -> io::Result<()> {
         if let Err(error) = privilege::drop_all() {
             tracing::warn!("the status socket's thread cannot give up its capabilities: {error}");
         }
+        confine_or_say(Part::Status);
         for client in listener.incoming().flatten() {
             // One client at a time, each bounded in time and length: nobody can make the daemon grow or wait.
             if let Err(error) = answer(client, &asker) {

@@ -16,6 +16,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("drain", include_str!("../../experiments/drain.toml")),
     ("drain-hot", include_str!("../../experiments/drain-hot.toml")),
     ("drain-stress", include_str!("../../experiments/drain-stress.toml")),
+    ("failures", include_str!("../../experiments/failures.toml")),
     ("fairness", include_str!("../../experiments/fairness.toml")),
     ("fidelity", include_str!("../../experiments/fidelity.toml")),
     ("frames", include_str!("../../experiments/frames.toml")),

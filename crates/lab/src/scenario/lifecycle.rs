@@ -2,7 +2,8 @@
 //! guest took back (`entrain-load memcheck` looks inside the guest), the other guest must stay served, and at the end
 //! nothing may be left loaded or pinned.
 //!
-//! `params`: `cases`, names of those to run; all where nothing is said.
+//! `params`: `cases`, names of those to run; all of this file where nothing is said. `failures` has more, which run only
+//! where they are named.
 
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use entrain_lab_machine::{LabError, Result};
 use serde::Deserialize;
 use signal_hook::consts::{SIGKILL, SIGTERM};
 
+use super::failures;
 use super::interface::{Context, Scenario};
 use super::memcheck::{Witness, memory_is_sound};
 use super::product::{SETTLE, Service, await_served, guest_status, served, shell, unmet, wait_for};
@@ -23,14 +25,14 @@ use crate::rig::Rig;
 pub(super) struct Lifecycle;
 
 /// What a case has to work with.
-struct Stage<'a> {
-    rig: &'a dyn Rig,
+pub(super) struct Stage<'a> {
+    pub(super) rig: &'a dyn Rig,
     /// The guest that things happen to.
-    subject: usize,
+    pub(super) subject: usize,
     /// The guest that nothing may happen to.
-    witness: usize,
-    daemon: Option<Service>,
-    agent: Option<Service>,
+    pub(super) witness: usize,
+    pub(super) daemon: Option<Service>,
+    pub(super) agent: Option<Service>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -40,7 +42,7 @@ struct Params {
     cases: Vec<String>,
 }
 
-type Case = fn(&mut Stage<'_>) -> Result<()>;
+pub(super) type Case = fn(&mut Stage<'_>) -> Result<()>;
 
 /// In the order in which they run; each begins and ends with both guests served.
 const CASES: &[(&str, Case)] = &[
@@ -63,8 +65,15 @@ const CASES: &[(&str, Case)] = &[
 const KEXEC_IMAGE: &str = "/tmp/kexec.cpio";
 
 impl Params {
-    fn wants(&self, name: &str) -> bool {
-        self.cases.is_empty() || self.cases.iter().any(|case| case == name)
+    fn chosen(&self) -> Result<Vec<&'static (&'static str, Case)>> {
+        if self.cases.is_empty() {
+            return Ok(CASES.iter().collect());
+        }
+        let find = |name: &String| {
+            let case = CASES.iter().chain(failures::CASES).find(|(known, _)| known == name);
+            case.ok_or_else(|| LabError::Invalid(format!("lifecycle: no case '{name}'")))
+        };
+        self.cases.iter().map(find).collect()
     }
 }
 
@@ -85,7 +94,7 @@ impl Scenario for Lifecycle {
         stage.daemon = Some(Service::daemon(rig, false)?);
         stage.agent = Some(Service::agent(rig, subject)?);
         let mut failed = 0;
-        let cases: Vec<_> = CASES.iter().filter(|(name, _)| params.wants(name)).collect();
+        let cases = params.chosen()?;
         for (number, (name, case)) in cases.iter().enumerate() {
             context.bar.announce(&format!("case {} of {}: {name}", number + 1, cases.len()));
             let outcome = stage.ready().and_then(|()| case(&mut stage)).and_then(|()| stage.ready());
@@ -303,7 +312,7 @@ impl Left {
 }
 
 /// No program of the daemon is loaded (the kernel frees them some moments after the end).
-fn nothing_loaded(rig: &dyn Rig) -> Result<()> {
+pub(super) fn nothing_loaded(rig: &dyn Rig) -> Result<()> {
     wait_for(rig, "the daemon's programs are unloaded", SETTLE, || {
         Ok(shell(rig, Target::Host, "bpftool prog show | grep -c 'name observe_' || true")? == "0")
     })

@@ -8,6 +8,7 @@ mod boots;
 mod channel;
 mod crowd;
 mod drain;
+mod failures;
 mod frequency;
 mod hotplug;
 mod interface;

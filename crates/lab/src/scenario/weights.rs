@@ -29,6 +29,16 @@ impl<'a> Weights<'a> {
     }
 }
 
+/// The line that gives one VM a weight.
+pub(super) fn weigh(pid: &str, weight: f64) -> String {
+    set("", pid, weight)
+}
+
+/// The line that makes all as it was.
+pub(super) fn unweigh() -> String {
+    undo("")
+}
+
 impl Drop for Weights<'_> {
     fn drop(&mut self) {
         if let Err(error) = shell(self.0, Target::Host, &undo("")) {

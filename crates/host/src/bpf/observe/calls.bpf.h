@@ -101,30 +101,6 @@ int untrack(struct entrain_track_args *args)
 	return 0;
 }
 
-/* Begins to publish: the counters in the page start here, every word is written for the first time. */
-static __always_inline void pairing__begin(struct entrain_vcpu *vcpu, struct entrain_pairing *pairing)
-{
-	pairing->ready0 = vcpu->ready_ns;
-	pairing->preemptions0 = vcpu->preemptions;
-	pairing->preemptions_cs0 = vcpu->preemptions_cs;
-	pairing->boosts0 = vcpu->boosts;
-	vcpu->gone = ENTRAIN_GONE_NOT;
-	WRITE_ONCE(pairing->closed, 0);
-}
-
-/*
- * Whether the memory that is pinned is the page that was verified. The daemon has read it by another way, through the
- * VMM's mappings, which the VMM may have changed since; from here on no mapping counts any more.
- */
-static __always_inline bool pairing__is_verified(const struct entrain_pairing *pairing, struct entrain_page *page)
-{
-	return READ_ONCE(page->header.magic[0]) == ENTRAIN_MAGIC0 &&
-	       READ_ONCE(page->header.magic[1]) == ENTRAIN_MAGIC1 &&
-	       READ_ONCE(page->header.version) == ENTRAIN_VERSION && READ_ONCE(page->header.gpa) == pairing->gpa &&
-	       READ_ONCE(page->header.cookie) == pairing->cookie &&
-	       READ_ONCE(page->header.boot_id) == pairing->boot_id && READ_ONCE(page->link.seed) == pairing->seed;
-}
-
 /* Called by the daemon: one step of the link word, on memory that stays pinned whatever the VMM does to its file. */
 SEC("syscall")
 int link_step(struct entrain_link_args *args)
@@ -143,32 +119,13 @@ int link_step(struct entrain_link_args *args)
 	task = thread->task;
 	pairing = task ? bpf_task_storage_get(&pairings, task, 0, 0) : NULL;
 	page = pairing ? pairing->page : NULL;
-	if (pairing && args->op == ENTRAIN_LINK_OP_CLOSE) {
-		WRITE_ONCE(pairing->closed, 1);
-		args->error = 0;
-	} else if (page && args->op == ENTRAIN_LINK_OP_PAIR && !pairing__is_verified(pairing, page)) {
-		args->error = -ESTALE;
-	} else if (page) {
-		args->was = __sync_val_compare_and_swap(&page->link.link, args->expected, args->wanted);
-		args->error = 0;
-		if (args->was == args->expected && args->op == ENTRAIN_LINK_OP_PAIR)
-			pairing__begin(vcpu, pairing);
-	}
+	if (page)
+		args->error =
+			entrain_host_step(&pairing->side, page, args->op, args->expected, args->wanted, &args->was)
+				? 0
+				: -ESTALE;
 	bpf_rcu_read_unlock();
 	return 0;
-}
-
-/* Whether the page still is what was paired. */
-static __always_inline __u32 pairing__check(struct entrain_vcpu *vcpu, struct entrain_pairing *pairing,
-					    struct entrain_page *page)
-{
-	vcpu->link = READ_ONCE(page->link.link);
-	if (READ_ONCE(page->header.magic[0]) != ENTRAIN_MAGIC0 || READ_ONCE(page->header.magic[1]) != ENTRAIN_MAGIC1 ||
-	    READ_ONCE(page->header.cookie) != pairing->cookie || READ_ONCE(page->header.boot_id) != pairing->boot_id)
-		return ENTRAIN_GONE_HEADER;
-	if (vcpu->link != ENTRAIN_LINK(pairing->generation, ENTRAIN_LINK_PAIRED))
-		return ENTRAIN_GONE_LINK;
-	return ENTRAIN_GONE_NOT;
 }
 
 static __always_inline void vcpu__read_guest(struct entrain_vcpu *vcpu, struct entrain_pairing *pairing,
@@ -197,24 +154,26 @@ static __always_inline void vcpu__tick(__u32 index, struct entrain_tick_args *ar
 	struct kvm_vcpu *kvm_vcpu;
 	struct entrain_page *page;
 	struct task_struct *task;
-	__u32 cpu, why, own_only;
+	struct entrain_beat beat = {};
+	__u32 cpu, own_only;
+	__u64 link;
 
 	if (!vcpu || !thread || !vcpu->used || (args->speakers && !vcpu->speaks))
 		return;
 	hint__refresh(slot__of(index));
 	task = thread->task;
-	pairing = task ? pairing__of(task) : NULL;
+	pairing = task ? bpf_task_storage_get(&pairings, task, 0, 0) : NULL;
 	page = pairing ? pairing->page : NULL;
-	if (!page) {
-		args->gone += vcpu->gone != 0;
-		return;
+	if (page && !entrain_host_is_closed(&pairing->side)) {
+		entrain_host_stands(&pairing->side, page, &link);
+		vcpu->link = link;
 	}
-	why = pairing__check(vcpu, pairing, page);
-	if (why) {
-		pairing__close(vcpu, pairing, why);
-		args->gone++;
+	/* The one place where an end is told: whoever else finds it may be late, when the entry is another pairing's.
+	 */
+	vcpu->gone = pairing ? entrain_host_gone(&pairing->side) : 0;
+	args->gone += vcpu->gone != 0;
+	if (!page || entrain_host_is_closed(&pairing->side))
 		return;
-	}
 	args->paired++;
 	/* KVM raises it at every change of a VM's memory slots; so begins a live migration, which is in a hurry. */
 	kvm_vcpu = (struct kvm_vcpu *)vcpu->kvm_vcpu;
@@ -223,17 +182,16 @@ static __always_inline void vcpu__tick(__u32 index, struct entrain_tick_args *ar
 	own_only = READ_ONCE(vcpu->own_only);
 	cpu = vcpu->pcpu;
 	pcpu = bpf_map_lookup_elem(&pcpus, &cpu);
-	if (pcpu) {
-		page__put(vcpu, pairing, page, slow, capacity, own_only ? 0 : pcpu->capacity);
-		page__put(vcpu, pairing, page, slow, perf, own_only ? 0 : pcpu->perf);
+	/* Withheld, or left as it was by those who met at the word (entrain_host_put_instant). */
+	page__put_instant(vcpu, pairing);
+	beat.now = now;
+	beat.features = own_only ? HOST_FEATURES & ~NEIGHBOURS : HOST_FEATURES;
+	if (!own_only) {
+		beat.entitlement = vcpu->entitlement;
+		beat.capacity = pcpu ? pcpu->capacity : 0;
+		beat.perf = pcpu ? pcpu->perf : 0;
 	}
-	if (own_only)
-		page__put_instant(vcpu, pairing);
-	page__put(vcpu, pairing, page, slow, entitlement, own_only ? 0 : vcpu->entitlement);
-	page__put(vcpu, pairing, page, slow, version, ENTRAIN_VERSION);
-	page__put(vcpu, pairing, page, slow, features, own_only ? HOST_FEATURES & ~NEIGHBOURS : HOST_FEATURES);
-	/* Last: a heartbeat says that the words above hold. */
-	page__put(vcpu, pairing, page, slow, heartbeat, now >> ENTRAIN_TIME_SHIFT);
+	entrain_host_put_beat(&pairing->side, page, &beat);
 }
 
 /* Called by the daemon every 100 ms: checks every pairing, reads the guests' words, publishes what changes slowly. */
