@@ -8,10 +8,18 @@
 //! expression inside the template. What the reports have in common is what is here, and for that a macro's compiler is
 //! a high price.
 
+pub mod figure;
+pub mod plot;
+
 use std::fmt::{self, Write as _};
 
 /// Colours, text, tables and paper, for all reports.
 const STYLE: &str = include_str!("page.css");
+
+/// Colours of what a vCPU or a task is at, by these classes: `running`, `polling`, `sibling` (it spins for one), `ready`,
+/// `holder` (ready, amid a critical section), `halted`, `unknown`; and a
+/// list of what they mean, `legend`.
+pub const STATES: &str = include_str!("states.css");
 
 /// A page that is being written.
 #[derive(Debug)]

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
+use entrain_html::plot::{self, Axis, Dot};
 use entrain_html::{Page, escape};
 
-use super::plot::{self, Axis, Dot};
 use super::words::{self, Verdict};
 use super::{Report, Row};
 use super::{markdown, short};
@@ -16,7 +16,8 @@ const STYLE: &str = include_str!("page.css");
 
 /// The whole page. What the loads measured is plotted, what probes counted is listed.
 pub fn render(report: &Report) -> String {
-    Page::new(&format!("{}: {}", report.experiment, report.title), STYLE)
+    let style = format!("{}{STYLE}", plot::STYLE);
+    Page::new(&format!("{}: {}", report.experiment, report.title), &style)
         .section(&head(report))
         .section(&in_short(report))
         .section(&shares(report))

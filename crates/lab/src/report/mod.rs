@@ -4,7 +4,6 @@ pub mod check;
 pub mod file;
 pub mod html;
 pub mod markdown;
-mod plot;
 pub mod readme;
 mod short;
 pub mod stored;

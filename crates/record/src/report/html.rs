@@ -14,7 +14,7 @@ const DRAWN: usize = 64;
 
 /// The whole page.
 pub(crate) fn render(analysis: &Analysis) -> String {
-    Page::new("Where the VMs’ time went", STYLE)
+    Page::new("Where the VMs’ time went", &format!("{}{STYLE}", entrain_html::STATES))
         .section(&head(analysis))
         .section(&vms(analysis))
         .section(&timelines(analysis))

@@ -1,10 +1,16 @@
 //! Plots as inline SVG. Places along the axis are percentages, so that a plot is as wide as the page allows while its
 //! dots stay round and its text keeps its size; colours come from the page's style, for light, dark and paper.
+//!
+//! A page with plots puts [`STYLE`] before its own style.
 
 use std::fmt::Write as _;
 
-use super::words;
 use entrain_stats as stats;
+
+use crate::figure::number;
+
+/// What a page with plots needs of style, the colours of up to eight series among it.
+pub const STYLE: &str = include_str!("plot.css");
 
 /// Height of one row in pixels.
 const ROW: u32 = 26;
@@ -13,7 +19,7 @@ const MARGIN: f64 = 2.0;
 
 /// An axis from a least to a greatest value.
 #[derive(Debug, Clone)]
-pub(super) struct Axis {
+pub struct Axis {
     lo: f64,
     hi: f64,
     log: bool,
@@ -23,7 +29,7 @@ pub(super) struct Axis {
 
 impl Axis {
     /// An axis for these values: from zero, or logarithmic where they span more than a factor of 20.
-    pub(super) fn of(values: &[f64]) -> Self {
+    pub fn of(values: &[f64]) -> Self {
         let positive = values.iter().copied().filter(|value| *value > 0.0);
         let (lo, hi) = positive.fold((f64::INFINITY, 0.0f64), |(lo, hi), v| (lo.min(v), hi.max(v)));
         if hi == 0.0 {
@@ -34,7 +40,7 @@ impl Axis {
     }
 
     /// A logarithmic axis around 1 that holds these ratios.
-    pub(super) fn of_ratios(ratios: &[f64]) -> Self {
+    pub fn of_ratios(ratios: &[f64]) -> Self {
         let widest = ratios.iter().map(|ratio| ratio.log10().abs()).filter(|log| log.is_finite()).fold(0.3, f64::max);
         let widest = 10f64.powf(widest * 1.05);
         let mut axis = Self { lo: 1.0 / widest, hi: widest, log: true, ticks: vec![] };
@@ -63,7 +69,7 @@ impl Axis {
     }
 
     /// Place of a value, in per cent of the width.
-    pub(super) fn at(&self, value: f64) -> f64 {
+    pub fn at(&self, value: f64) -> f64 {
         let share = if self.log {
             (value.max(self.lo).log10() - self.lo.log10()) / (self.hi.log10() - self.lo.log10())
         } else {
@@ -73,7 +79,7 @@ impl Axis {
     }
 
     /// The labelled foot of a plot.
-    pub(super) fn foot(&self, label: &dyn Fn(f64) -> String) -> String {
+    pub fn foot(&self, label: &dyn Fn(f64) -> String) -> String {
         let mut svg = r#"<svg class="axis" width="100%" height="18" aria-hidden="true">"#.to_owned();
         for tick in &self.ticks {
             let x = self.at(*tick);
@@ -107,14 +113,17 @@ impl Axis {
 
 /// One dot of a strip: a value, what is told when the mouse rests on it, and whether it was taken amid noise.
 #[derive(Debug, Clone)]
-pub(super) struct Dot {
-    pub(super) value: f64,
-    pub(super) title: String,
-    pub(super) noisy: bool,
+pub struct Dot {
+    /// Where it is.
+    pub value: f64,
+    /// Told when the mouse rests on it; without markup.
+    pub title: String,
+    /// It is drawn hollow.
+    pub noisy: bool,
 }
 
 /// A row with every sample as a dot, over a line from least to greatest, a box of the middle half, and the median.
-pub(super) fn strip(axis: &Axis, dots: &[Dot], label: &str) -> String {
+pub fn strip(axis: &Axis, dots: &[Dot], label: &str) -> String {
     let mut svg = axis.open(label);
     let mut sorted: Vec<f64> = dots.iter().map(|dot| dot.value).collect();
     sorted.sort_by(f64::total_cmp);
@@ -144,7 +153,7 @@ pub(super) fn strip(axis: &Axis, dots: &[Dot], label: &str) -> String {
 }
 
 /// A row with a ratio and its interval; `class` colours it by its verdict.
-pub(super) fn whisker(axis: &Axis, median: f64, interval: Option<(f64, f64)>, class: &str, label: &str) -> String {
+pub fn whisker(axis: &Axis, median: f64, interval: Option<(f64, f64)>, class: &str, label: &str) -> String {
     let mut svg = axis.open(label);
     let mid = ROW / 2;
     svg.push_str(&axis.line("one", 1.0, 1.0, 0, ROW));
@@ -160,7 +169,7 @@ pub(super) fn whisker(axis: &Axis, median: f64, interval: Option<(f64, f64)>, cl
 }
 
 /// A row with a bar from zero, and a line at the whole.
-pub(super) fn bar(axis: &Axis, value: f64, interval: Option<(f64, f64)>, label: &str) -> String {
+pub fn bar(axis: &Axis, value: f64, interval: Option<(f64, f64)>, label: &str) -> String {
     let mut svg = axis.open(label);
     let mid = ROW / 2;
     let (x, width) = (axis.at(0.0), axis.at(value) - axis.at(0.0));
@@ -173,14 +182,14 @@ pub(super) fn bar(axis: &Axis, value: f64, interval: Option<(f64, f64)>, label: 
 }
 
 /// Labels of an axis of values.
-pub(super) fn plain(value: f64) -> String {
+pub fn plain(value: f64) -> String {
     let (value, suffix) = match value.abs() {
         v if v >= 1e9 => (value / 1e9, "G"),
         v if v >= 1e6 => (value / 1e6, "M"),
         v if v >= 1e4 => (value / 1e3, "k"),
         _ => (value, ""),
     };
-    format!("{}{suffix}", words::number(value))
+    format!("{}{suffix}", number(value))
 }
 
 #[cfg(test)]
