@@ -9,6 +9,7 @@ mod write;
 use serde::{Deserialize, Serialize};
 
 pub use parse::{ParseError, Recording, parse};
+pub use write::write;
 pub(crate) use write::{Writer, block, header};
 
 /// First bytes of every recording.

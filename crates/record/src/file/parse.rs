@@ -182,6 +182,21 @@ mod tests {
     }
 
     #[test]
+    fn a_whole_recording_comes_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.rec");
+        let recording = Recording {
+            host: Host { pcpus: 4, complete: true, ..Host::default() },
+            vms: vec![RecordedVm { name: "web".into(), pid: 9, chosen: true, vcpus: vec![(0, 2)] }],
+            names: [(2, (1, "CPU 0/KVM".to_owned()))].into(),
+            events: (0..50_000).map(event).collect(),
+            ..Recording::default()
+        };
+        super::super::write(&path, &recording).unwrap();
+        assert_eq!(parse(&std::fs::read(&path).unwrap()).unwrap(), recording);
+    }
+
+    #[test]
     fn long_names_fill_the_tables_and_those_without_room_are_counted() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.rec");

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::{
     BLOCK, BLOCK_HEAD, BLOCK_MAGIC, Fragment, Host, KIND_EVENTS, KIND_TABLE, MAGIC, MAJOR, MINOR, Name, RecordedVm,
-    TABLES, checksum,
+    Recording, TABLES, checksum,
 };
 use crate::event::{EVENT_BYTES, Event};
 
@@ -115,6 +115,22 @@ impl Writer {
         self.file.sync_all()?;
         fs::rename(&self.part, &self.path)
     }
+}
+
+/// Writes a whole recording at once, as `entrain record` does bit by bit. Its events must be in the order of time.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write(path: &Path, recording: &Recording) -> io::Result<()> {
+    // As many blocks as the events need, and one more.
+    let blocks = recording.events.len() as u64 / PER_BLOCK + 1;
+    let mut writer = Writer::create(path, (1 + TABLES as u64 + blocks) * BLOCK as u64)?;
+    recording.events.iter().try_for_each(|event| writer.event(*event))?;
+    let mut names: Vec<Name> =
+        recording.names.iter().map(|(tid, (tgid, name))| Name(*tid, *tgid, name.clone())).collect();
+    names.sort_by_key(|name| name.0);
+    writer.tables(&recording.host, recording.vms.clone(), names)?;
+    writer.finish()
 }
 
 /// Divides a list into parts that have room in a block each, as JSON.
