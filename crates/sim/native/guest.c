@@ -3,7 +3,7 @@
 #include "helpers.h"
 
 /* The kernel's account of each CPU; the simulated kernel writes the steal time at its ticks. */
-__u64 sim_cpustat[1024][8];
+__u64 sim_cpustat[4096][8];
 #define bpf_per_cpu_ptr(variable, cpu) ((__u32)(cpu) < sim.nr_cpus ? (typeof(variable))sim_cpustat[(__u32)(cpu)] : NULL)
 
 /*
@@ -26,6 +26,9 @@ static void sim_atomic(const volatile void *at);
 #undef const
 
 SIM_OPERATIONS(guest_ops)
+
+/* What the table has room for. */
+__u32 sim_max_cpus = GUEST_MAX_CPUS;
 
 static void sim_atomic(const volatile void *at)
 {

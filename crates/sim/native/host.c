@@ -21,6 +21,11 @@ unsigned long arch_freq_scale = 1024;
 
 int __preempt_count;
 
+/* What the tables have room for. */
+__u32 sim_max_cpus = SCHED_MAX_CPUS;
+__u32 sim_max_llcs = SCHED_MAX_LLCS;
+__u32 sim_max_vcpus = ENTRAIN_HOST_VCPUS;
+
 SIM_OPERATIONS(entrain_ops)
 
 /* KVM's vCPU, of either architecture. */
@@ -93,7 +98,8 @@ void sim_topology(__u32 cpu, __u32 llc)
 		/* The counter of arm64 counts ns. */
 		counter_hz = ENTRAIN_SEC;
 	}
-	llc_of[cpu] = llc;
+	if (cpu < SCHED_MAX_CPUS)
+		llc_of[cpu] = llc;
 	pcpu = bpf_map_lookup_elem(&pcpus, &cpu);
 	pcpu->domain = llc;
 	pcpu->capacity = pcpu->perf = ENTRAIN_CAPACITY_SCALE;

@@ -5,11 +5,15 @@
 //! them.
 
 pub mod costs;
+pub mod fleet;
+pub mod jobs;
 pub mod kernel;
 pub mod lab;
 mod native;
+pub mod page;
 pub mod program;
 pub mod references;
+pub mod replay;
 pub mod report;
 pub mod rng;
 pub mod scenario;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use commands::{list, references, run, search, trace, validate};
+use commands::{fleet, list, references, replay, run, search, trace, validate};
 
 /// Runs the schedulers of host and guest, as they ship, in a simulated kernel.
 #[derive(Parser)]
@@ -25,8 +25,14 @@ enum Command {
     List,
     /// Shows a window of a run: who ran, waited, spun; or why a task waited.
     Trace(trace::Args),
+    /// Runs what a recording of a real host holds, under each scheduler.
+    Replay(replay::Args),
     /// Draws machines and loads, and looks for what must not be.
     Search(search::Args),
+    /// Runs a fleet of hosts full of VMs as a public cloud has them: which overcommit does each scheduler sustain?
+    Fleet(fleet::Args),
+    /// Puts the files of a fleet's shards together; a run that comes twice counts once.
+    Merge(fleet::MergeArgs),
     /// Predicts the figures of the published works on their own machines.
     References(references::Args),
     /// Compares what the simulator predicts with what the lab has measured.
@@ -38,7 +44,10 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::List => list::run(),
         Command::Trace(args) => trace::run(args),
+        Command::Replay(args) => replay::run(&args),
         Command::Search(args) => search::run(&args),
+        Command::Fleet(args) => fleet::run(&args),
+        Command::Merge(args) => fleet::merge(&args),
         Command::References(args) => references::run(&args),
         Command::Validate(args) => validate::run(&args),
     };

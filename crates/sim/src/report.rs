@@ -54,6 +54,8 @@ pub struct Outcome {
     pub violations: Vec<Violation>,
     /// What the schedulers' code did: of the host, of all guests.
     pub counts: [Vec<(Kind, Count)>; 2],
+    /// What of the world was not as it was asked for.
+    pub notes: Vec<String>,
     /// What was measured.
     pub rows: Vec<Row>,
 }
@@ -84,6 +86,7 @@ impl Outcome {
             broken: world.checks.counts.iter().map(|(rule, count)| ((*rule).to_owned(), *count)).collect(),
             violations: world.checks.found.clone(),
             counts: counts(world),
+            notes: world.notes.clone(),
             rows: measured.iter().map(|measured| row(world, measured, seconds)).collect(),
         }
     }
@@ -142,6 +145,9 @@ impl Outcome {
             "\n{} events in {:.1} s, trace {}; host: {:.0} switches/s, {:.0} yields/s",
             self.events, self.seconds, self.trace, self.switches, self.yields
         );
+        for note in &self.notes {
+            let _ = write!(text, "\nnote: {note}");
+        }
         for (rule, count) in &self.broken {
             let _ = write!(text, "\nbroken: {rule}, {count} times");
         }

@@ -125,6 +125,21 @@ pub const SCENARIOS: &[Scenario] = &[
         about: "80 threads, 160 vCPUs in 8 guests, 30 s: what the simulator is timed with",
         make: bench,
     },
+    Scenario {
+        name: "bench-256",
+        about: "256 threads, 512 vCPUs in 64 guests, 1 s: how its work grows",
+        make: |seed, arm| bench_of(seed, arm, 256),
+    },
+    Scenario {
+        name: "bench-1024",
+        about: "the same with 1,024 threads, as many as the host's scheduler takes",
+        make: |seed, arm| bench_of(seed, arm, 1024),
+    },
+    Scenario {
+        name: "bench-4096",
+        about: "the same with 4,096, beyond what it takes: EEVDF schedules the host",
+        make: |seed, arm| bench_of(seed, arm, 4096),
+    },
 ];
 
 /// The scenario of a name.
@@ -279,18 +294,27 @@ fn crowd(seed: u64, arm: Arm) -> Setup {
 
 fn bench(seed: u64, arm: Arm) -> Setup {
     let mut world = host(seed, Shape { nodes: 2, llcs: 1, cores: 20, threads: 2 }, arm);
-    let mut measured = Vec::new();
-    for _ in 0..8 {
-        let m = guest(&mut world, 20, arm);
-        measured.push(tasks(&mut world, m, "hog", 8, &[Compute(Mean(2 * MS)), Done]));
-        measured.push(tasks(&mut world, m, "sleeper", 10, &[Sleep(Mean(5 * MS)), Compute(Mean(500 * US)), Done]));
-        measured.push(tasks(
-            &mut world,
-            m,
-            "lock",
-            4,
-            &[Compute(Mean(200 * US)), Lock(0), Hold(Fixed(2 * US)), Unlock(0), Done],
-        ));
-    }
+    let measured = (0..8).flat_map(|_| bench_guest(&mut world, arm, 20, [8, 10, 4])).collect();
     Setup { world, end: 30 * SEC, measured }
+}
+
+/// A guest with hogs, sleepers, and tasks at a lock.
+fn bench_guest(world: &mut World, arm: Arm, vcpus: u32, [hogs, sleepers, lockers]: [u32; 3]) -> [Measured; 3] {
+    let m = guest(world, vcpus, arm);
+    let lock = &[Compute(Mean(200 * US)), Lock(0), Hold(Fixed(2 * US)), Unlock(0), Done];
+    [
+        tasks(world, m, "hog", hogs, &[Compute(Mean(2 * MS)), Done]),
+        tasks(world, m, "sleeper", sleepers, &[Sleep(Mean(5 * MS)), Compute(Mean(500 * US)), Done]),
+        tasks(world, m, "lock", lockers, lock),
+    ]
+}
+
+/// What the growth of the simulator's work is seen by: a host of so many threads, a multiple of 128, 16 at each cache, 128 in
+/// each node; guests of 8 vCPUs, twice as many vCPUs as threads; one second.
+pub fn bench_of(seed: u64, arm: Arm, threads: u32) -> Setup {
+    let mut world = host(seed, Shape { nodes: threads / 128, llcs: 8, cores: 8, threads: 2 }, arm);
+    let mut measured: Vec<_> = (0..threads / 4).flat_map(|_| bench_guest(&mut world, arm, 8, [3, 4, 2])).collect();
+    // Guests are alike: a table of the first ones is enough.
+    measured.truncate(6);
+    Setup { world, end: SEC, measured }
 }

@@ -13,7 +13,9 @@
 struct sim_map {
 	__u32 entries;
 	__u32 storage; /* which of a task's or cgroup's storages */
-	struct sim_node *buckets[256];
+	/* Of a hash map: 1 << bits buckets, at least as many as entries. */
+	__u32 bits, pad;
+	struct sim_node **buckets;
 };
 
 /* One entry of a hash map. */
@@ -54,13 +56,41 @@ static inline __attribute__((always_inline)) void *sim_array_lookup(void **slot,
 	return (char *)(map + 1) + ((percpu ? (size_t)sim.cpu * map->entries : 0) + index) * size;
 }
 
+static struct sim_node **sim_hash_bucket(struct sim_map *map, const __u64 *key)
+{
+	return &map->buckets[((key[0] ^ key[1]) * 0x9e3779b97f4a7c15ULL) >> (64 - map->bits)];
+}
+
+/* Twice as many buckets: chains stay short however many entries there are. */
+static void sim_hash_grow(struct sim_map *map)
+{
+	struct sim_node **old = map->buckets;
+	__u32 i, before = map->bits ? 1U << map->bits : 0;
+
+	map->bits = map->bits ? map->bits + 1 : 6;
+	map->buckets = sim_alloc(sizeof(*map->buckets) << map->bits);
+	for (i = 0; i < before; i++) {
+		struct sim_node *node = old[i];
+
+		while (node) {
+			struct sim_node *next = node->next, **to = sim_hash_bucket(map, node->key);
+
+			node->next = *to;
+			*to = node;
+			node = next;
+		}
+	}
+}
+
 static struct sim_node **sim_hash_find(struct sim_map *map, const void *key, size_t key_size)
 {
 	struct sim_node **at;
 	__u64 k[2] = {};
 
 	memcpy(k, key, key_size);
-	at = &map->buckets[((k[0] ^ k[1]) * 0x9e3779b97f4a7c15ULL) >> 56];
+	if (!map->bits)
+		sim_hash_grow(map);
+	at = sim_hash_bucket(map, k);
 	while (*at && memcmp((*at)->key, k, sizeof(k)))
 		at = &(*at)->next;
 	return at;
@@ -115,6 +145,10 @@ static long sim_hash_update(void **slot, const void *key, size_t key_size, const
 	if (!node) {
 		if (map->entries >= entries)
 			return -7 /* E2BIG */;
+		if (map->entries >= 1U << map->bits) {
+			sim_hash_grow(map);
+			at = sim_hash_find(map, key, key_size);
+		}
 		map->entries++;
 		node = *at = sim_alloc(sizeof(*node) + size);
 		memcpy(node->key, key, key_size);

@@ -1,7 +1,10 @@
 //! The commands. Each says whether nothing was found that must not be.
 
+pub(crate) mod fleet;
 pub(crate) mod list;
+mod progress;
 pub(crate) mod references;
+pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod search;
 pub(crate) mod trace;
@@ -33,6 +36,15 @@ impl Which {
         &self.scenario
     }
 
+    /// What the scenario is.
+    pub(crate) fn about(&self) -> String {
+        let of = |about: &str| about.to_owned();
+        scenario::named(&self.scenario)
+            .map(|scenario| of(scenario.about))
+            .or_else(|| lab::named(&self.scenario).map(|experiment| of(experiment.about)))
+            .unwrap_or_default()
+    }
+
     /// The world of the scenario, or of the lab's experiment, under an arm.
     pub(crate) fn build(&self, arm: Arm) -> Result<Setup> {
         let name = &self.scenario;
@@ -47,12 +59,31 @@ impl Which {
 
     /// An arm with the tunables that were asked for.
     pub(crate) fn arm(&self, name: &str) -> Result<Arm> {
-        let arm = Arm::named(name)
-            .with_context(|| format!("no arm is called {name}; there are {}", Arm::NAMES.join(", ")))?;
+        let arm = arm(name)?;
         // Names live as long as the program: scenarios hold them as constants.
         let tunables: Vec<_> =
             self.tunables.iter().map(|(name, value)| (&*String::leak(name.clone()), *value)).collect();
         Ok(Arm { tunables: tunables.leak(), ..arm })
+    }
+}
+
+/// The arm of a name.
+pub(crate) fn arm(name: &str) -> Result<Arm> {
+    Arm::named(name).with_context(|| format!("no arm is called {name}; there are {}", Arm::NAMES.join(", ")))
+}
+
+/// ms, as nanoseconds.
+pub(crate) fn ns(ms: f64) -> u64 {
+    (ms.max(0.0) * 1e6) as u64
+}
+
+/// The most memory that this process has had so far, bytes.
+pub(crate) fn peak_memory() -> u64 {
+    // SAFETY: the structure is plain numbers, and the call fills it.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
+        usage.ru_maxrss as u64 * 1024
     }
 }
 

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
 use entrain_sim::kernel::TaskId;
+use entrain_sim::replay::export;
 use entrain_sim::scenario::Setup;
-use entrain_sim::trace::{Timeline, perfetto, text, wait};
+use entrain_sim::trace::{Timeline, perfetto, picture, text, wait};
 use entrain_sim::world::{HOST, MachineId};
 
-use super::Which;
+use super::{Which, ns};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -39,11 +40,13 @@ pub(crate) struct Args {
     /// Writes the window for ui.perfetto.dev, instead of printing it.
     #[arg(long)]
     perfetto: Option<PathBuf>,
-}
-
-/// ms, as nanoseconds.
-fn ns(ms: f64) -> u64 {
-    (ms.max(0.0) * 1e6) as u64
+    /// Draws the window: who ran, waited and spun, an SVG file.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Writes the window as a recording of `entrain record`, for `entrain report` and `entrain-sim replay`, instead of
+    /// printing it.
+    #[arg(long, value_name = "FILE")]
+    recording: Option<PathBuf>,
 }
 
 fn every_task(setup: &Setup) -> Vec<(MachineId, TaskId)> {
@@ -96,6 +99,15 @@ pub(crate) fn run(args: Args) -> Result<bool> {
         let trace = serde_json::to_string(&perfetto::trace(world, world.records(), &timeline))?;
         std::fs::write(path, trace).with_context(|| path.display().to_string())?;
         println!("{} records in {}: open it in ui.perfetto.dev", world.records().len(), path.display());
+    } else if let Some(path) = &args.svg {
+        let timeline = Timeline::of(world.records(), world.now);
+        std::fs::write(path, picture::file(world, &timeline, from, world.now))
+            .with_context(|| path.display().to_string())?;
+        println!("{} records in {}", world.records().len(), path.display());
+    } else if let Some(path) = &args.recording {
+        let recording = export::recording(world, from);
+        entrain_record::file::write(path, &recording).with_context(|| path.display().to_string())?;
+        println!("{} events in {}: `entrain report` reads it", recording.events.len(), path.display());
     } else if found.is_none() {
         let wanted = |record: &entrain_sim::trace::Record| {
             machine.is_none_or(|m| record.machine == m) && args.cpu.is_none_or(|cpu| record.cpu == cpu)

@@ -13,6 +13,7 @@ impl Kernel {
         assert!(self.online.count() > 1, "the last CPU stays");
         debug_assert!(!self.cpu(cpu).locked);
         self.online.set(cpu, false);
+        self.fair_touch(cpu);
         let fair = self.fair.is_some();
         // The stopper takes the CPU from what runs.
         match self.cpu(cpu).curr {
@@ -21,6 +22,7 @@ impl Kernel {
             None => self.scx_notify_idle(cpu, false),
         }
         self.cpu_mut(cpu).curr = None;
+        self.vacant.set(cpu, true);
         self.cpu_mut(cpu).need_resched = false;
         self.cpu_mut(cpu).next_idle = false;
         let here: Vec<_> =
@@ -52,6 +54,7 @@ impl Kernel {
             self.hotplug_op(cpu, true);
         }
         self.online.set(cpu, true);
+        self.fair_touch(cpu);
         self.cpu_mut(cpu).next_idle = true;
         self.cpu_mut(cpu).idle_since = self.now;
         self.scx_notify_idle(cpu, true);

@@ -11,12 +11,14 @@ pub mod counts;
 mod fair;
 pub mod group;
 mod hotplug;
+pub mod looks;
 pub mod mask;
 mod rt;
 mod run;
 mod scx;
 mod task;
 pub mod topology;
+mod waiting;
 
 use crate::native::TaskPtr;
 pub use clock::Clock;
@@ -100,6 +102,8 @@ pub struct Kernel {
     pub topo: Topology,
     /// The CPUs that are there now.
     pub online: mask::CpuMask,
+    /// The CPUs on which nothing runs.
+    pub vacant: mask::CpuMask,
     /// The run queues.
     pub cpus: Vec<Cpu>,
     /// All tasks ever made, by number.
@@ -118,6 +122,7 @@ pub struct Kernel {
     pub reloads: bool,
     /// What the scheduler's code has done.
     pub counts: counts::Counts,
+    waiting: waiting::Waiting,
     scx: Scx,
     /// EEVDF, where that is the machine's scheduler.
     fair: Option<fair::Fair>,
@@ -150,11 +155,6 @@ impl Kernel {
     #[inline]
     pub(crate) fn pointer(&self, id: TaskId) -> TaskPtr {
         self.task(id).fields.task
-    }
-
-    /// The thread with a number.
-    pub(crate) fn task_by_pid(&self, pid: i32) -> Option<TaskId> {
-        self.tasks.iter().find(|task| task.pid == pid).map(|task| task.id)
     }
 
     /// Whether the task runs now.

@@ -20,6 +20,7 @@ impl Kernel {
         self.task_mut(id).state = State::Runnable;
         self.cpu_mut(cpu).rt_queue.push_back(id);
         self.cpu_mut(cpu).nr_running += 1;
+        self.fair_touch(cpu);
         if self.cpu(cpu).curr.is_some_and(|curr| !self.is_rt(curr)) {
             self.resched(cpu);
         }
@@ -31,6 +32,7 @@ impl Kernel {
         self.update_curr_common(cpu);
         self.cpu_mut(cpu).rt_queue.retain(|other| *other != id);
         self.cpu_mut(cpu).nr_running -= 1;
+        self.fair_touch(cpu);
         self.account_wait(id, false);
     }
 

@@ -20,7 +20,7 @@ impl Kernel {
     /// A machine whose CPUs idle: under the object's scheduler, or (`fair`) under EEVDF, where the object only watches.
     pub(crate) fn new(topo: Topology, object: Object, fair: bool) -> Self {
         let cpu_count = topo.cpus();
-        let online = topo.all.clone();
+        let (online, vacant) = (topo.all.clone(), topo.all.clone());
         let cpus = (0..cpu_count).map(|_| Cpu { next_idle: true, ..Cpu::default() }).collect();
         let root = Group {
             parent: None,
@@ -37,6 +37,7 @@ impl Kernel {
             in_irq: false,
             topo,
             online,
+            vacant,
             cpus,
             tasks: Vec::new(),
             groups: vec![root],
@@ -46,6 +47,7 @@ impl Kernel {
             failed: None,
             reloads: false,
             counts: Counts::new(cpu_count),
+            waiting: Default::default(),
             scx: Scx::default(),
             fair: Some(Fair::new(cpu_count)),
         };
@@ -135,6 +137,7 @@ impl Kernel {
 
     fn pick_next(&mut self, cpu: u32) -> Option<TaskId> {
         self.cpu_mut(cpu).locked = true;
+        self.fair_touch(cpu);
         self.cpu_mut(cpu).need_resched = false;
         if std::mem::take(&mut self.cpu_mut(cpu).sleeps)
             && let Some(curr) = self.cpu(cpu).curr
@@ -165,6 +168,7 @@ impl Kernel {
     /// Second half: `put_prev_set_next_task()`.
     pub fn switch(&mut self, cpu: u32, next: Option<TaskId>) {
         let kind = if self.cpu(cpu).curr == next { Kind::Stay } else { Kind::Switch };
+        self.waiting_tidy();
         self.count_pick(cpu, kind);
         self.counted(kind, |kernel| kernel.switch_to(cpu, next));
     }
@@ -199,6 +203,7 @@ impl Kernel {
                 None => self.scx_notify_idle(cpu, true),
             }
             self.cpu_mut(cpu).curr = next;
+            self.vacant.set(cpu, next.is_none());
         } else if next.is_none() {
             // pick_task_idle(): an idle CPU that was claimed and got nothing is idle again.
             if self.cpu(cpu).renotify { self.scx_notify_idle(cpu, true) } else { self.scx_refresh_idle(cpu, true) }
@@ -208,6 +213,7 @@ impl Kernel {
             self.cpu_mut(cpu).idle_since = self.now;
         }
         self.cpu_mut(cpu).locked = false;
+        self.fair_touch(cpu);
         if evicts && let Some(prev) = prev {
             self.move_elsewhere(prev);
             self.cpu_mut(cpu).next_idle = false;

@@ -95,11 +95,20 @@ pub struct Task {
     pub(crate) fields: TaskFields,
 }
 
+/// The first task's thread number; the others follow it.
+const FIRST_PID: i32 = 100;
+
 impl Kernel {
+    /// The thread with a number.
+    pub(crate) fn task_by_pid(&self, pid: i32) -> Option<TaskId> {
+        let at = usize::try_from(pid.checked_sub(FIRST_PID)?).ok()?;
+        self.tasks.get(at).map(|task| task.id)
+    }
+
     /// `copy_process()` as far as scheduling goes: a new task that sleeps, on CPU 0 or its first.
     pub fn spawn(&mut self, spec: TaskSpec) -> TaskId {
         let id = TaskId(self.tasks.len() as u32);
-        let pid = 100 + id.0 as i32;
+        let pid = FIRST_PID + id.0 as i32;
         let mut allowed = Box::new(spec.allowed.unwrap_or_else(|| self.topo.all.clone()));
         if spec.realtime {
             *allowed = allowed.iter().take(1).collect();
@@ -151,9 +160,12 @@ impl Kernel {
     /// The task begins to wait for a CPU, or ends to (`None`).
     pub(super) fn account_wait(&mut self, id: TaskId, waits: bool) {
         let now = self.now;
-        let task = self.task_mut(id);
+        let task = &mut self.tasks[id.0 as usize];
         if waits {
-            task.waits_since.get_or_insert(now);
+            if task.waits_since.is_none() {
+                task.waits_since = Some(now);
+                self.waiting.begin(now, id);
+            }
         } else if let Some(since) = task.waits_since.take() {
             task.sum_wait += now - since;
             if now - since > task.max_wait {

@@ -86,6 +86,12 @@ impl Topology {
         &self.llcs[self.llc_of(cpu) as usize]
     }
 
+    /// The same, as numbers: they are neighbours.
+    pub fn llc_cpus(&self, cpu: u32) -> std::ops::Range<u32> {
+        let (llc, cpus) = (self.llc_of(cpu), self.shape.threads * self.shape.cores);
+        llc * cpus..(llc + 1) * cpus
+    }
+
     /// The CPUs of a CPU's node.
     pub fn node(&self, cpu: u32) -> &CpuMask {
         &self.nodes[self.node_of(cpu) as usize]

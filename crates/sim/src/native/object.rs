@@ -131,6 +131,12 @@ impl Object {
         unsafe { function(&self.image, name) }
     }
 
+    /// Reads a global. `T` must be the type that the C source gives it.
+    pub(crate) fn get<T: Copy>(&self, name: &str) -> T {
+        // SAFETY: the caller names a global of this type; nobody writes it meanwhile.
+        unsafe { self.symbol(name).cast::<T>().read_volatile() }
+    }
+
     /// Sets a global, for instance a tunable. `T` must be the type that the C source gives it.
     pub(crate) fn set<T: Copy>(&self, name: &str, value: T) {
         // SAFETY: the caller names a global of this type; nobody else uses the object meanwhile.

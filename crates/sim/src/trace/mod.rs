@@ -1,10 +1,11 @@
 //! What happened in a window of time: who ran, waited, spun, on the host and inside the guests.
 //!
 //! The world keeps [`Record`]s while it is told to (`World::record`); a [`Timeline`] makes intervals of them, [`text`]
-//! prints them, [`perfetto`] writes them for <https://ui.perfetto.dev>, [`wait`] says why a task waited. A run is
-//! repeated by its seed, so that what is found at its end can be recorded in a second run.
+//! prints them, [`perfetto`] writes them for <https://ui.perfetto.dev>, [`picture`] draws them, [`wait`] says why a task
+//! waited. A run is repeated by its seed, so that what is found at its end can be recorded in a second run.
 
 pub mod perfetto;
+pub mod picture;
 pub mod text;
 pub mod timeline;
 pub mod wait;

@@ -112,8 +112,8 @@ impl World {
             return;
         }
         let mut worst = None;
-        for other in kernel.task(task).allowed.iter().filter(|other| *other < kernel.topo.cpus()) {
-            if kernel.cpu(other).curr.is_none() && other != cpu && kernel.online.has(other) {
+        for other in kernel.task(task).allowed.iter_and(&kernel.vacant) {
+            if other != cpu && kernel.online.has(other) {
                 let both = self.now - since.max(kernel.cpu(other).idle_since);
                 worst = worst.max(Some((both, other)));
             }
@@ -133,14 +133,8 @@ impl World {
         if self.now - idle_since <= self.checks.idle_bound {
             return;
         }
-        let longest = kernel
-            .tasks
-            .iter()
-            .filter(|task| task.allowed.has(cpu) && !kernel.is_limited(task.id))
-            .filter_map(|task| task.waits_since.map(|since| (self.now - since.max(idle_since), task.id)))
-            .max();
-        if let Some((both, task)) = longest {
-            self.checked_idle(m, task, cpu, both);
+        if let Some((since, task)) = self.machines[m.0 as usize].kernel.longest_waiting(cpu) {
+            self.checked_idle(m, task, cpu, self.now - since.max(idle_since));
         }
     }
 

@@ -303,7 +303,7 @@ impl World {
         let steal = self.steal_of(m, cpu);
         self.machines[m.0 as usize].kernel.object_call(|object| {
             let stat = object.symbol("sim_cpustat").cast::<[u64; 8]>();
-            // SAFETY: it is an array of 256 of these, and a guest has at most so many CPUs.
+            // SAFETY: it is an array of MAX_CPUS of these, and a guest has at most so many CPUs.
             unsafe { (*stat.add(cpu as usize))[7] = steal };
         });
     }

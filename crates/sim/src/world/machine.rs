@@ -7,7 +7,7 @@ use super::lane::{ENDLESS, Lane};
 use super::mutex::{Mutex, Tries};
 use super::{Event, HOST, MachineId, World};
 use crate::kernel::group::{GroupId, Max};
-use crate::kernel::mask::CpuMask;
+use crate::kernel::mask::{CpuMask, MAX_CPUS};
 use crate::kernel::topology::{Shape, Topology};
 use crate::kernel::{Kernel, State, TaskId, TaskSpec};
 use crate::native::{Object, Side};
@@ -150,15 +150,19 @@ impl World {
         let id = MachineId(self.machines.len() as u16);
         let topo = Topology::new(spec.shape);
         let cpus = topo.cpus();
+        assert!(cpus as usize <= MAX_CPUS, "a simulated machine has at most {MAX_CPUS} CPUs");
         let side = if id == HOST { Side::Host } else { Side::Guest };
         let object = Object::load(side, cpus).expect("memory for a scheduler");
+        let policy = self.policy_for(id, spec.policy, &object, cpus);
         match side {
             Side::Host => {
                 object.set("nr_cpus", cpus);
                 // SAFETY: the function has this type in native/host.c.
                 let place: unsafe extern "C" fn(u32, u32) = unsafe { object.function("sim_topology") };
+                // Caches beyond the table's end share its last place, as the daemon has them do.
+                let last: u32 = object.get::<u32>("sim_max_llcs") - 1;
                 // SAFETY: CPUs are named in order, as it expects.
-                (0..cpus).for_each(|cpu| unsafe { place(cpu, topo.llc_of(cpu)) });
+                (0..cpus).for_each(|cpu| unsafe { place(cpu, topo.llc_of(cpu).min(last)) });
                 // SAFETY: the function has this type in native/host.c.
                 let arrange: unsafe extern "C" fn(u32) = unsafe { object.function("sim_arrange") };
                 // SAFETY: all CPUs have their places.
@@ -170,8 +174,8 @@ impl World {
                 object.set("nr_llcs", topo.nr_llcs());
                 // SAFETY: the function has this type in native/guest.c.
                 let place: unsafe extern "C" fn(u32, u32) = unsafe { object.function("sim_topology") };
-                // SAFETY: the numbers are those of possible CPUs.
-                (0..cpus).for_each(|cpu| unsafe { place(cpu, topo.llc_of(cpu)) });
+                // SAFETY: the numbers are those of possible CPUs, as far as the table goes.
+                (0..cpus.min(object.get("sim_max_cpus"))).for_each(|cpu| unsafe { place(cpu, topo.llc_of(cpu)) });
                 object.set("nr_online", cpus);
             }
         }
@@ -181,10 +185,10 @@ impl World {
                 Tunable::Number(number) => object.set(name, number),
             }
         }
-        if side == Side::Host && spec.policy == Policy::Entrain {
+        if side == Side::Host && policy == Policy::Entrain {
             object.set("extra_features", HOST_SCHED);
         }
-        let kernel = Kernel::new(topo, object, spec.policy == Policy::Eevdf);
+        let kernel = Kernel::new(topo, object, policy == Policy::Eevdf);
         self.machines.push(Machine {
             kernel,
             lanes: (0..cpus).map(|_| Lane::new(id == HOST)).collect(),
@@ -201,10 +205,21 @@ impl World {
         id
     }
 
+    /// Who schedules a machine: Entrain's schedulers have tables of so many CPUs, and no place for more.
+    fn policy_for(&mut self, id: MachineId, wanted: Policy, object: &Object, cpus: u32) -> Policy {
+        let most: u32 = object.get("sim_max_cpus");
+        if wanted == Policy::Eevdf || cpus <= most {
+            return wanted;
+        }
+        let whose = if id == HOST { "the host".to_owned() } else { format!("guest {}", id.0 - 1) };
+        self.notes.push(format!("{whose} has {cpus} CPUs, Entrain's scheduler takes {most}: EEVDF schedules it"));
+        Policy::Eevdf
+    }
+
     /// Adds the host.
     ///
     /// # Panics
-    /// When there is one already.
+    /// When there is one already, or when it has more than [`crate::kernel::mask::MAX_CPUS`] CPUs.
     pub fn add_host(&mut self, spec: &MachineSpec) {
         assert!(self.machines.is_empty(), "a world has one host");
         self.add_machine(spec);

@@ -108,6 +108,8 @@ pub struct World {
     pub trace: u64,
     /// Events so far.
     pub events: u64,
+    /// What of the world is not as it was asked for, in words.
+    pub notes: Vec<String>,
     recorder: Option<Recorder>,
     acts: Vec<Act>,
 }
@@ -126,6 +128,7 @@ impl World {
             dispatch_unlocks: false,
             trace: 0xcbf2_9ce4_8422_2325,
             events: 0,
+            notes: Vec::new(),
             recorder: None,
             acts: Vec::new(),
         }

@@ -32,13 +32,18 @@ impl World {
         let m = self.add_machine(&spec.guest);
         let vm = self.vms.len() as u16;
         let cpus = spec.guest.shape.cpus();
-        let first: u32 = self.vms.iter().map(|vm| vm.vcpus.len() as u32).sum();
+        let first = self.vms.last().and_then(|vm| vm.vcpus.last()).map_or(0, |vcpu| vcpu.index + 1);
+        let most: u32 = self.machines[0].kernel.object_call(|object| object.get("sim_max_vcpus"));
+        if (first..first + cpus).contains(&most) {
+            self.notes
+                .push(format!("the host's daemon watches {most} vCPUs: those from guest {vm} on it does not know"));
+        }
         self.vms.push(Vm {
             machine: m,
             vcpus: Vec::new(),
             last_boosted: 0,
             arch: spec.arch,
-            paired: spec.paired,
+            paired: spec.paired && first < most,
             yields: 0,
         });
         let mut tgid = 0;
@@ -51,8 +56,10 @@ impl World {
             tgid = self.machines[0].kernel.task(task).tgid;
             self.state_mut(HOST, task).vcpu = Some((vm, vcpu));
             let index = first + vcpu;
-            self.track(index, task, fields.kvm_vcpu);
-            if spec.paired {
+            if index < most {
+                self.track(index, task, fields.kvm_vcpu);
+            }
+            if spec.paired && index < most {
                 self.pair(m, vcpu, index, task);
             }
             self.vms[vm as usize].vcpus.push(Vcpu {
@@ -146,6 +153,7 @@ impl World {
         self.follow_cpus();
         self.enter(HOST, 0);
         self.machines[0].kernel.object_call(|object| {
+            entitlement.truncate(object.get::<u32>("sim_max_vcpus") as usize);
             // SAFETY: the function has this type in native/host.c; there is a figure for each vCPU.
             unsafe {
                 let tick: unsafe extern "C" fn(u32, *mut u32) = object.function("sim_daemon_tick");

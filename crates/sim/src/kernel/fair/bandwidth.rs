@@ -5,6 +5,7 @@
 //! whenever time comes back.
 
 use super::super::group::GroupId;
+use super::super::mask::CpuMask;
 use super::super::{Effect, Kernel, TaskId, task::State};
 
 /// `sysctl_sched_cfs_bandwidth_slice`, and `cfs_bandwidth_slack_period`.
@@ -21,7 +22,7 @@ pub(in super::super) struct FairBandwidth {
     timer: u64,
     /// `runtime_remaining`.
     remaining: Vec<i64>,
-    throttled: Vec<bool>,
+    throttled: CpuMask,
 }
 
 impl Kernel {
@@ -35,7 +36,6 @@ impl Kernel {
         let max = self.groups[group.0 as usize].max;
         let b = self.bandwidth(group);
         b.remaining = vec![1; cpus as usize];
-        b.throttled.resize(cpus as usize, false);
         if let Some(max) = max {
             b.runtime = (b.runtime + max.quota as i64).min((max.quota + max.burst) as i64);
             b.period_ends = now + max.period;
@@ -75,7 +75,7 @@ impl Kernel {
             let b = self.bandwidth(group);
             let left = &mut b.remaining[cpu as usize];
             *left -= ran as i64;
-            if *left > 0 || b.throttled[cpu as usize] {
+            if *left > 0 || b.throttled.has(cpu) {
                 continue;
             }
             // __assign_cfs_rq_runtime().
@@ -83,7 +83,7 @@ impl Kernel {
             b.runtime -= got;
             *left += got;
             if *left <= 0 {
-                b.throttled[cpu as usize] = true;
+                b.throttled.set(cpu, true);
                 let ends = b.period_ends;
                 self.start_cfs_bandwidth(group, ends);
                 self.resched(cpu);
@@ -93,7 +93,7 @@ impl Kernel {
 
     /// `throttled_hierarchy()`.
     pub(in super::super) fn fair_throttled(&self, id: TaskId, cpu: u32) -> bool {
-        self.limited_groups(id).any(|group| self.groups[group.0 as usize].bandwidth.throttled[cpu as usize])
+        self.limited_groups(id).any(|group| self.groups[group.0 as usize].bandwidth.throttled.has(cpu))
     }
 
     /// Off the queue, runnable all the same.
@@ -119,7 +119,7 @@ impl Kernel {
 
     /// `unthrottle_cfs_rq()`.
     fn unthrottle_cfs_rq(&mut self, group: GroupId, cpu: u32) {
-        if !std::mem::take(&mut self.bandwidth(group).throttled[cpu as usize]) {
+        if !self.bandwidth(group).throttled.take(cpu) {
             return;
         }
         let limbo = std::mem::take(&mut self.fair_queue_mut(cpu).limbo);
@@ -143,9 +143,9 @@ impl Kernel {
         }
         self.bandwidth(group).timer = 0;
         self.refill(group);
-        for cpu in 0..self.topo.cpus() {
+        for cpu in self.bandwidth(group).throttled.clone().iter() {
             let b = self.bandwidth(group);
-            if !b.throttled[cpu as usize] || b.runtime <= 0 {
+            if b.runtime <= 0 {
                 continue;
             }
             let got = (1 - b.remaining[cpu as usize]).min(b.runtime);
@@ -156,7 +156,7 @@ impl Kernel {
             }
         }
         let b = self.bandwidth(group);
-        if b.throttled.contains(&true) {
+        if !b.throttled.is_empty() {
             let ends = b.period_ends;
             self.start_cfs_bandwidth(group, ends);
         }
@@ -179,7 +179,7 @@ impl Kernel {
             }
             b.runtime += slack;
             b.remaining[cpu as usize] -= slack;
-            if b.runtime > SLICE && b.throttled.contains(&true) {
+            if b.runtime > SLICE && !b.throttled.is_empty() {
                 self.start_cfs_bandwidth(group, now + SLICE as u64);
             }
         }

@@ -7,13 +7,16 @@
 //! balancing, cache-aware placement, capacity, hrtick.
 
 mod bandwidth;
+mod loads;
 mod place;
 
 pub(super) use bandwidth::FairBandwidth;
 
 use super::group::GroupId;
+use super::looks::looked;
 use super::{Kernel, TaskId};
 use crate::costs::TICK_PERIOD;
+use loads::{Loads, Standing};
 
 /// `NICE_0_LOAD`, for `cpu.weight` 100; in units of 1/1024 of that weight, so that parts of groups do not vanish.
 const NICE_0: u64 = 100 << 10;
@@ -54,6 +57,7 @@ pub(super) struct FairQueue {
 #[derive(Debug, Default)]
 pub(super) struct Fair {
     queues: Vec<FairQueue>,
+    loads: Loads,
     slice: i64,
 }
 
@@ -68,7 +72,7 @@ impl Fair {
     /// `sysctl_sched_base_slice`: 0.7 ms times 1 + log2 of the CPUs, of which 8 count.
     pub(super) fn new(cpus: u32) -> Self {
         let factor = 1 + i64::from(cpus.clamp(1, 8).ilog2());
-        Self { queues: vec![FairQueue::default(); cpus as usize], slice: 700_000 * factor }
+        Self { queues: vec![FairQueue::default(); cpus as usize], loads: Loads::new(cpus), slice: 700_000 * factor }
     }
 }
 
@@ -85,9 +89,28 @@ impl Kernel {
         self.fair.as_ref().expect("the machine runs EEVDF").slice
     }
 
+    /// Something has changed of who runs, waits, or is about to on a CPU.
+    pub(super) fn fair_touch(&mut self, cpu: u32) {
+        if let Some(fair) = &mut self.fair {
+            fair.loads.changed.set(cpu, true);
+        }
+    }
+
+    /// The index of loads, brought up to date.
+    fn loads(&mut self) -> &mut Loads {
+        let changed = std::mem::take(&mut self.fair.as_mut().expect("the machine runs EEVDF").loads.changed);
+        for cpu in changed.iter() {
+            let (load, gives) = (self.fair_load(cpu), !self.fair_queue(cpu).tasks.is_empty() && !self.cpu(cpu).locked);
+            let is = Standing { load, gives, idle: self.idle(cpu) };
+            self.fair.as_mut().expect("seen above").loads.put(cpu, is);
+        }
+        &mut self.fair.as_mut().expect("seen above").loads
+    }
+
     /// The current task where it is runnable, and those that wait.
     fn fair_entities(&self, cpu: u32) -> impl Iterator<Item = &FairTask> {
         let curr = self.cpu(cpu).curr.filter(|task| self.task(*task).fair.active > 0);
+        looked(self.fair_queue(cpu).tasks.len() + 1);
         self.fair_queue(cpu).tasks.iter().copied().chain(curr).map(|task| &self.task(task).fair)
     }
 
@@ -194,6 +217,7 @@ impl Kernel {
         }
         self.fair_queue_mut(cpu).tasks.push(id);
         self.cpu_mut(cpu).nr_running += 1;
+        self.fair_touch(cpu);
         let (average, _) = self.avg_vruntime(cpu);
         self.fair_queue_mut(cpu).zero = average;
     }
@@ -222,6 +246,7 @@ impl Kernel {
         queue.buddy.take_if(|buddy| *buddy == id);
         self.fair_count(id, false);
         self.cpu_mut(cpu).nr_running -= 1;
+        self.fair_touch(cpu);
         if !moves {
             self.account_wait(id, false);
             self.return_cfs_rq_runtime(cpu, id);
@@ -272,6 +297,7 @@ impl Kernel {
         self.task_mut(id).fair.ran_until = now;
         if self.task(id).fair.active > 0 {
             self.fair_queue_mut(cpu).tasks.push(id);
+            self.fair_touch(cpu);
             self.account_wait(id, true);
         }
     }
@@ -285,6 +311,7 @@ impl Kernel {
         let task = self.task_mut(id);
         task.exec_start = clock;
         task.fair.vprot = task.fair.deadline;
+        self.fair_touch(cpu);
     }
 
     /// `wakeup_preempt_fair()`.
@@ -308,6 +335,7 @@ impl Kernel {
         self.fair_update_curr(cpu);
         if let Some(curr) = self.cpu(cpu).curr {
             self.task_mut(curr).fair.weight = self.fair_weight(curr);
+            self.fair_touch(cpu);
         }
         let (average, _) = self.avg_vruntime(cpu);
         self.fair_queue_mut(cpu).zero = average;

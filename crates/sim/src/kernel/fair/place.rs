@@ -1,6 +1,9 @@
 //! Where a task goes: the choice at wake-up, and balancing; after select_task_rq_fair() and load_balance(), by counts of
 //! runnable tasks instead of loads.
 
+use std::ops::Range;
+
+use super::loads::Loads;
 use super::{Kernel, TaskId};
 use crate::kernel::mask::CpuMask;
 
@@ -10,22 +13,33 @@ const MIGRATION_COST: u64 = 500_000;
 const BALANCE_LLC: u64 = 16_000_000;
 
 impl Kernel {
-    fn idle(&self, cpu: u32) -> bool {
+    pub(super) fn idle(&self, cpu: u32) -> bool {
         self.online.has(cpu) && self.cpu(cpu).curr.is_none() && self.cpu(cpu).nr_running == 0 && !self.cpu(cpu).locked
     }
 
     /// `select_task_rq_fair()` for a wake-up.
-    pub(in super::super) fn fair_select(&self, id: TaskId, sync: bool) -> u32 {
+    pub(in super::super) fn fair_select(&mut self, id: TaskId, sync: bool) -> u32 {
         let (here, prev) = (self.this_cpu, self.task(id).cpu);
+        self.loads();
         let allowed = &self.task(id).allowed;
         if self.task(id).switches == 0 {
-            // sched_balance_find_dst_cpu(): a new task goes to the idlest CPU of all.
-            let idlest = |cpu: &u32| (!self.idle(*cpu), self.fair_load(*cpu), *cpu);
-            return allowed.iter().filter(|cpu| self.online.has(*cpu)).min_by_key(idlest).unwrap_or(prev);
+            return self.idlest(allowed).unwrap_or(prev);
         }
         let target = if allowed.has(here) { self.wake_affine(here, prev, sync) } else { prev };
         let target = if allowed.has(target) { target } else { allowed.iter().next().unwrap_or(prev) };
         self.select_idle_sibling(allowed, prev, target)
+    }
+
+    /// `sched_balance_find_dst_cpu()`: a new task goes to the idlest CPU of all.
+    fn idlest(&self, allowed: &CpuMask) -> Option<u32> {
+        let loads = self.loads_now();
+        if let Some(cpu) = loads.idle.iter_and(allowed).next() {
+            return Some(cpu);
+        }
+        if self.topo.all.within(allowed) && self.topo.all.within(&self.online) {
+            return Some(loads.idlest());
+        }
+        allowed.iter_and(&self.online).min_by_key(|cpu| (self.fair_load(*cpu), *cpu))
     }
 
     /// `wake_affine()`: the waker's CPU or the one before, as the place to search from.
@@ -53,24 +67,23 @@ impl Kernel {
         if near && allowed.has(prev) && self.idle(prev) {
             return prev;
         }
-        let from = |cpus: &CpuMask| -> Vec<u32> {
-            let (behind, ahead): (Vec<u32>, Vec<u32>) = cpus.iter().partition(|cpu| *cpu < target);
-            ahead.into_iter().chain(behind).collect()
-        };
-        let llc = from(&self.topo.llc(target).and(allowed));
-        if self.topo.smt() {
-            let core = |cpu: &&u32| self.topo.core(**cpu).iter().all(|thread| self.idle(thread));
-            if let Some(cpu) = llc.iter().find(core) {
-                return *cpu;
-            }
+        // From the target on, and from the cache's first CPU after its last.
+        let (idle, llc) = (&self.loads_now().idle, self.topo.llc_cpus(target));
+        let may = self.topo.llc(target).and(allowed).and(idle);
+        let turned = || may.iter().filter(|cpu| *cpu >= target).chain(may.iter().take_while(|cpu| *cpu < target));
+        debug_assert!(turned().all(|cpu| llc.contains(&cpu) && self.idle(cpu)));
+        if self.topo.smt()
+            && let Some(cpu) = turned().find(|cpu| self.topo.core(*cpu).within(idle))
+        {
+            return cpu;
         }
-        llc.into_iter().find(|cpu| self.idle(*cpu)).unwrap_or(target)
+        turned().next().unwrap_or(target)
     }
 
     /// `sched_balance_newidle()`: whether a task was fetched.
     pub(super) fn newidle_balance(&mut self, cpu: u32) -> bool {
-        let (llc, all) = (self.topo.llc(cpu).clone(), self.topo.all.clone());
-        self.pull(cpu, &llc, 1, true) || (self.topo.nr_llcs() > 1 && self.pull(cpu, &all, 1, true))
+        let (llc, all) = (self.topo.llc_cpus(cpu), 0..self.topo.cpus());
+        self.pull(cpu, llc, 1, true) || (self.topo.nr_llcs() > 1 && self.pull(cpu, all, 1, true))
     }
 
     /// `sched_balance_domains()` of a busy CPU.
@@ -80,29 +93,40 @@ impl Kernel {
         }
         self.fair_queue_mut(cpu).balance_at = self.now + BALANCE_LLC;
         // nohz_balancer_kick(): a CPU that idles has no tick, and is told to look.
-        let idle = self.topo.all.iter().find(|other| self.idle(*other));
-        if self.cpu(cpu).nr_running > 1
-            && let Some(idle) = idle
-        {
+        let idle = if self.cpu(cpu).nr_running > 1 { self.loads().idle.iter().next() } else { None };
+        if let Some(idle) = idle {
             self.resched(idle);
         }
-        let (llc, all) = (self.topo.llc(cpu).clone(), self.topo.all.clone());
-        let _ = self.pull(cpu, &llc, 2, false) || (self.topo.nr_llcs() > 1 && self.pull(cpu, &all, 2, false));
+        let (llc, all) = (self.topo.llc_cpus(cpu), 0..self.topo.cpus());
+        let _ = self.pull(cpu, llc, 2, false) || (self.topo.nr_llcs() > 1 && self.pull(cpu, all, 2, false));
+    }
+
+    /// The index of loads as it was brought up to date last.
+    fn loads_now(&self) -> &Loads {
+        &self.fair.as_ref().expect("the machine runs EEVDF").loads
     }
 
     /// The weights of all that want to run on a CPU.
-    fn fair_load(&self, cpu: u32) -> u64 {
+    pub(super) fn fair_load(&self, cpu: u32) -> u64 {
         self.fair_entities(cpu).map(|se| se.weight).sum()
+    }
+
+    /// What the index of loads says, by a look at each CPU: debug builds compare the two.
+    fn busiest_of_each(&self, mut from: Range<u32>, but: u32) -> Option<u32> {
+        let gives =
+            |other: &u32| *other != but && !self.fair_queue(*other).tasks.is_empty() && !self.cpu(*other).locked;
+        if from.len() > 64 {
+            return self.loads_now().busiest(from, but);
+        }
+        from.by_ref().filter(gives).max_by_key(|other| (self.fair_load(*other), u32::MAX - *other))
     }
 
     /// `load_balance()`: a task of the most loaded CPU among `from`, where that runs so many more than this one, and
     /// where the move brings the two nearer to each other.
-    fn pull(&mut self, cpu: u32, from: &CpuMask, more: u32, idle: bool) -> bool {
+    fn pull(&mut self, cpu: u32, from: Range<u32>, more: u32, idle: bool) -> bool {
         let (own, load) = (self.cpu(cpu).nr_running, self.fair_load(cpu));
-        let busiest = from
-            .iter()
-            .filter(|other| *other != cpu && !self.fair_queue(*other).tasks.is_empty() && !self.cpu(*other).locked)
-            .max_by_key(|other| (self.fair_load(*other), u32::MAX - *other));
+        let busiest = self.loads().busiest(from.clone(), cpu);
+        debug_assert_eq!(busiest, self.busiest_of_each(from, cpu));
         let more = if idle { more } else { 0 };
         let Some(busiest) = busiest.filter(|other| self.cpu(*other).nr_running >= own + more) else { return false };
         let apart = self.fair_load(busiest).saturating_sub(load);
