@@ -116,6 +116,10 @@ impl World {
             if other != cpu && kernel.online.has(other) {
                 let both = self.now - since.max(kernel.cpu(other).idle_since);
                 worst = worst.max(Some((both, other)));
+                if both == waited {
+                    // None can be worse: a machine of which much idles is not looked through.
+                    break;
+                }
             }
         }
         if let Some((both, other)) = worst {
