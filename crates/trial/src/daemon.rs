@@ -94,7 +94,10 @@ impl Daemon {
                 }
                 return Ok(daemon);
             }
-            if stopped() || Instant::now() > limit {
+            if stopped() {
+                bail!("interrupted while entrain host ({side}) was starting");
+            }
+            if Instant::now() > limit {
                 bail!("entrain host ({side}) was not ready within {} s", START.as_secs());
             }
             std::thread::sleep(Duration::from_millis(100));
