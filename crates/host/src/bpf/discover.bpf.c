@@ -168,15 +168,17 @@ static __always_inline void emit_slots(struct seq_file *seq, struct kvm *kvm, in
 		.kvm = kvm,
 		.tgid = tgid,
 		.buckets = (__u64)table + bpf_core_field_offset(struct kvm_memslots, id_hash),
-		.to_node = bpf_core_field_offset(struct kvm_memory_slot, id_node) + node_idx * sizeof(struct hlist_node),
+		.to_node =
+			bpf_core_field_offset(struct kvm_memory_slot, id_node) + node_idx * sizeof(struct hlist_node),
 	};
 
 	bpf_loop(BUCKETS, emit_bucket, &slots, 0);
 }
 
 /*
- * By how much a vCPU's counter is ahead of the host's (TSC, or arm64's virtual counter): it ties the clocks of a recording
- * in the guest to those of one on the host. False where the kernel keeps it otherwise, or KVM scales the counter.
+ * By how much a vCPU's counter is ahead of the host's (TSC, or arm64's virtual counter): it ties the clocks of a
+ * recording in the guest to those of one on the host. False where the kernel keeps it otherwise, or KVM scales the
+ * counter.
  */
 static __always_inline bool vcpu__counter(struct kvm_vcpu *vcpu, __u64 *ahead)
 {
@@ -187,7 +189,8 @@ static __always_inline bool vcpu__counter(struct kvm_vcpu *vcpu, __u64 *ahead)
 		*ahead = BPF_CORE_READ(known, arch.l1_tsc_offset);
 		return true;
 	}
-	if (!bpf_core_field_exists(known->arch.timer_cpu) || !bpf_core_field_exists(struct arch_timer_offset, vm_offset))
+	if (!bpf_core_field_exists(known->arch.timer_cpu) ||
+	    !bpf_core_field_exists(struct arch_timer_offset, vm_offset))
 		return false;
 	behind = BPF_CORE_READ(known, arch.timer_cpu.timers[TIMER_VTIMER].offset.vm_offset);
 	if (!behind || bpf_probe_read_kernel(&value, sizeof(value), behind))

@@ -11,7 +11,7 @@ use super::MatrixArgs;
 /// Pause-loop exiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Ple {
+pub(crate) enum Ple {
     /// As KVM has it
     Default,
     /// Off
@@ -21,7 +21,7 @@ pub enum Ple {
 /// Paravirtual spinlocks in the guests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Spin {
+pub(crate) enum Spin {
     /// As the guests' kernel has them
     Default,
     /// Off: nopvspin

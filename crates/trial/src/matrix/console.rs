@@ -15,7 +15,7 @@ pub(super) const MARK: &str = "entrain-figure:";
 
 /// Adds up what the guests' commands print for so long.
 #[derive(Clone, Debug, Args)]
-pub struct ConsoleArgs {
+pub(crate) struct ConsoleArgs {
     /// Folder with a file for each guest
     folder: PathBuf,
     /// For so long

@@ -38,7 +38,7 @@ const QEMU: &str = if cfg!(target_arch = "x86_64") { "qemu-system-x86_64" } else
 /// counts. In each cell stock (`observe`) and Entrain (`schedule`) take turns as in `entrain trial`. What a cell asks for and
 /// this host cannot be set to ends the command before anything is started.
 #[derive(Clone, Debug, Args)]
-pub struct MatrixArgs {
+pub(crate) struct MatrixArgs {
     /// The guests' kernel
     #[arg(long, value_name = "FILE")]
     pub kernel: PathBuf,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A vCPU's thread where the kernel has no user memory in task storage (`__uptr`, Linux 6.13): no guest is told anything.
- * A thread leads to its vCPU by a hash of thread numbers, which user space fills: such kernels have neither a descriptor
- * of a thread that does not lead its process (6.9), by which to reach its storage, nor, some of them, a way from a number
- * to a task (6.2). What page.bpf.h does to tell a guest, does nothing here.
+ * A vCPU's thread where the kernel has no user memory in task storage (`__uptr`, Linux 6.13): no guest is told
+ * anything. A thread leads to its vCPU by a hash of thread numbers, which user space fills: such kernels have neither a
+ * descriptor of a thread that does not lead its process (6.9), by which to reach its storage, nor, some of them, a way
+ * from a number to a task (6.2). What page.bpf.h does to tell a guest, does nothing here.
  */
 #ifndef ENTRAIN_OBSERVE_NO_PAGE_BPF_H
 #define ENTRAIN_OBSERVE_NO_PAGE_BPF_H
