@@ -19,8 +19,7 @@ static long levels__copy(__u32 cpu, void *ctx)
 	return 0;
 }
 
-/* Called by the daemon before the tick: copies them. A program of its own, as one with an unknown symbol does not load.
- */
+/* Called before the tick: copies them. A program of its own, as one with an unknown symbol does not load. */
 SEC("syscall")
 int levels(struct entrain_tick_args *args)
 {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* A vCPU's thread and its guest's page, where the kernel holds both in task storage. See no_page.bpf.h for the others.
- */
+/* A vCPU's thread and its guest's page, where the kernel holds both in task storage. Else: no_page.bpf.h. */
 #ifndef ENTRAIN_OBSERVE_PAGE_BPF_H
 #define ENTRAIN_OBSERVE_PAGE_BPF_H
 
