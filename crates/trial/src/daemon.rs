@@ -10,8 +10,9 @@ use entrain_host::classes::Classes;
 use entrain_host::status::{self, Status};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A daemon loads, finds the VMs and tells its status within a second or two; an emulated host takes ten times that.
-const START: Duration = Duration::from_secs(60);
+/// A daemon loads, finds the VMs and tells its status within a second or two; an emulated host that shares its computer has
+/// taken a minute and a half. One that has failed has ended, and Ctrl-C ends the wait.
+const START: Duration = Duration::from_secs(300);
 /// It gives its guests' pages back within this; the service has as long.
 const END: Duration = Duration::from_secs(20);
 

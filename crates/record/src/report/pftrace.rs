@@ -74,9 +74,15 @@ impl<W: Write> Trace<W> {
     }
 }
 
-/// The number of a track: what it is of, in bits that tell them apart.
+/// The number of a track: what it is of, in bits that tell them apart. A process may have several VMs, each with up to 4,096
+/// vCPUs.
 fn uuid(sort: u64, pid: i32, number: u64) -> u64 {
     sort << 60 | u64::from(pid.cast_unsigned()) << 24 | number
+}
+
+/// vCPU `id` of the VM in place `vm` of the recording.
+fn of_vm(vm: usize, id: u64) -> u64 {
+    (vm as u64 & 0xfff) << 12 | id & 0xfff
 }
 
 const PCPUS: u64 = 1;
@@ -105,11 +111,11 @@ fn write_to(analysis: &Analysis, clocks: &[Clock], guests: &[Guest], out: impl W
     for stay in &analysis.occupancy {
         trace.slice(uuid(PCPUS, 1, u64::from(stay.cpu)), at((stay.start, stay.end)), &stay.who.name, &[])?;
     }
-    for vm in &analysis.vms {
-        let process = uuid(VM, vm.pid, 0);
+    for (place, vm) in analysis.vms.iter().enumerate() {
+        let process = uuid(VM, vm.pid, of_vm(place, 0));
         trace.track(process, None, &vm.name, Some(vm.pid))?;
         for vcpu in &vm.vcpus {
-            let track = uuid(VCPU, vm.pid, u64::from(vcpu.id));
+            let track = uuid(VCPU, vm.pid, of_vm(place, u64::from(vcpu.id)));
             trace.track(track, Some(process), &format!("vCPU {}", vcpu.id), None)?;
             for segment in vcpu.segments.iter().filter(|segment| segment.state != State::Halted) {
                 let place = vcpu.waits.binary_search_by_key(&segment.start, |wait| wait.start_ns);
@@ -124,11 +130,11 @@ fn write_to(analysis: &Analysis, clocks: &[Clock], guests: &[Guest], out: impl W
             vcpus.sort_unstable();
             vcpus.dedup();
             for vcpu in vcpus {
-                let track = uuid(GUEST, vm.pid, u64::from(vcpu));
+                let track = uuid(GUEST, vm.pid, of_vm(place, u64::from(vcpu)));
                 trace.track(track, Some(process), &format!("vCPU {vcpu}, in the guest"), None)?;
             }
             for stay in stays {
-                let track = uuid(GUEST, vm.pid, u64::from(stay.vcpu));
+                let track = uuid(GUEST, vm.pid, of_vm(place, u64::from(stay.vcpu)));
                 trace.slice(track, (stay.start, stay.end), &stay.name, &[("thread", stay.tid.to_string())])?;
             }
         }
