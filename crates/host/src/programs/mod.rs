@@ -16,8 +16,8 @@ use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, ProgramInput, ProgramMut, Pr
 
 use crate::complexity::{self, Complexity};
 use crate::figures::ProgramStatus;
-use crate::interface::{HOST_VCPUS, HOST_VMS, LinkArgs, Pcpu, TickArgs, Vcpu, Vm, Wait, WaitKey};
 use crate::interface::{LINK_CLOSE, LINK_PAIR, LINK_RELEASE, Pairing, SelftestArgs, from_bytes};
+use crate::interface::{LinkArgs, Pcpu, TickArgs, Vcpu, Vm, Wait, WaitKey};
 use crate::program_info;
 use crate::skeleton::{observe, watch};
 use crate::ticker::Ticker;
@@ -150,7 +150,7 @@ impl Programs {
     pub(crate) fn dropped_events(&self) -> u64 {
         either!(&self.kernel, skel => {
             // SAFETY: an aligned word of the mapped data, which BPF adds to atomically.
-            let read = |data: &_| unsafe { (&raw const *data).read_volatile() };
+            let read = |data: &u64| unsafe { (&raw const *data).read_volatile() };
             skel.maps.bss_data.as_deref().map_or(0, |data| read(&data.dropped_events))
         })
     }
