@@ -1,5 +1,5 @@
 //! `entrain_guest.h`, as an RTOS would compile it: free-standing, without a warning, for both architectures; and its guest
-//! against the product's host (`protocol.rs`, `validate.rs`) on the same memory.
+//! against the product's checks of an offer (`validate.rs`) and a host by the rules of docs/abi.md on the same memory.
 
 use std::ffi::{CString, c_int, c_uint, c_void};
 use std::fs;
@@ -8,9 +8,9 @@ use std::process::Command;
 use std::sync::atomic::Ordering::SeqCst;
 
 use entrain_channel::page::{GUEST_BEAT_NS, HOST_EXPIRY_NS, PAGE_SIZE, Page, feature};
-use entrain_channel::protocol::{Host, HostView, Shared, Snapshot};
+use entrain_channel::protocol::{Shared, Snapshot, Word};
 use entrain_channel::validate::{Preempt, ValidatedHeader, validate, validate_directory, validate_sibling};
-use entrain_channel::word::{Link, LinkState};
+use entrain_channel::word::{Link, LinkState, Seed};
 
 const INCLUDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/include");
 const CPUS: usize = 3;
@@ -45,6 +45,63 @@ fn it_compiles_free_standing_for_both_architectures() {
         // What it asks of others: nothing.
         let undefined = Command::new("llvm-nm-19").arg("--undefined-only").arg(&object).output();
         assert_eq!(String::from_utf8_lossy(&undefined.expect("llvm-nm-19").stdout).trim(), "", "{target}");
+    }
+}
+
+/// What a host sees when it looks at a page that it has paired with.
+#[derive(Debug, PartialEq, Eq)]
+enum HostView {
+    Paired,
+    Releasing,
+    Lost,
+}
+
+/// A host's side of one page, by sections 3 and 4 of docs/abi.md.
+#[derive(Debug)]
+struct Host {
+    link: Link,
+    seed: Seed,
+}
+
+/// A host word, and what the host left in it.
+struct HostWord {
+    seed: Seed,
+    mirror: u64,
+}
+
+impl Host {
+    fn pair(page: &Page, snapshot: &Snapshot<entrain_channel::page::HeaderValues>) -> Option<Self> {
+        let offer = Link::from_raw(snapshot.link).filter(|link| link.state == LinkState::Offered)?;
+        let (link, seed) = (offer.with(LinkState::Paired), Seed::from_raw(snapshot.seed)?);
+        Word::swap(page.link(), offer.raw(), link.raw()).then_some(Self { link, seed })
+    }
+
+    fn word(&self) -> HostWord {
+        HostWord { seed: self.seed, mirror: self.seed.raw() }
+    }
+
+    fn look(&self, page: &Page) -> HostView {
+        match Word::load(page.link()) {
+            now if now == self.link.raw() => HostView::Paired,
+            now if now == self.link.with(LinkState::Releasing).raw() => HostView::Releasing,
+            _ => HostView::Lost,
+        }
+    }
+
+    fn let_go(self, page: &Page) {
+        let released = self.link.with(LinkState::Released).raw();
+        let states = [LinkState::Paired, LinkState::Releasing];
+        assert!(states.iter().any(|&state| Word::swap(page.link(), self.link.with(state).raw(), released)));
+    }
+}
+
+impl HostWord {
+    /// False: the word is no longer what the host left there, and nothing was written.
+    fn publish(&mut self, word: &impl Word, value: u64) -> bool {
+        let new = self.seed.pack(value);
+        let done = self.mirror == new || word.swap(self.mirror, new);
+        self.mirror = if done { new } else { self.mirror };
+        done
     }
 }
 
@@ -138,7 +195,7 @@ impl Guest {
 }
 
 #[test]
-fn the_products_host_pairs_with_it_and_every_end_is_survived() {
+fn a_host_pairs_with_it_and_every_end_is_survived() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let guest = Guest::new(dir.path());
     assert_eq!(guest.init(42), 0);
@@ -186,12 +243,12 @@ fn the_products_host_pairs_with_it_and_every_end_is_survived() {
     assert_eq!(host.look(guest.page(0)), HostView::Paired);
 
     // A host that leaves: a new offer, of a new generation, with another seed.
-    let (old, seed) = (host.generation(), host.seed());
+    let (old, seed) = (host.link.generation, host.seed);
     host.let_go(guest.page(0));
     assert_eq!(guest.call("t_tick", 0, now), 0);
     assert_eq!(guest.link(0), Link { generation: old.wrapping_add(1), state: LinkState::Offered });
     let (_, host) = guest.verified(0);
-    assert_ne!(host.seed(), seed);
+    assert_ne!(host.seed, seed);
     assert_eq!((guest.call("t_tick", 0, now + 1), guest.call("t_steal", 0, 0)), (1, 0), "of this pairing nothing yet");
 
     // A host that falls silent: the guest takes the page back, and no late write of that host arrives.
