@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Folders that the schedulers' sources include from, relative to this crate.
-const INCLUDES: [&str; 4] = ["native/include", "../bpf/include", "../channel/include", "../policy/include"];
+const INCLUDES: [&str; 5] =
+    ["native/include", "native/peers", "../bpf/include", "../channel/include", "../policy/include"];
 
 fn main() {
     println!("cargo:rerun-if-changed=native");
-    for include in &INCLUDES[1..] {
+    for include in &INCLUDES[2..] {
         println!("cargo:rerun-if-changed={include}");
     }
     for side in ["host", "guest"] {

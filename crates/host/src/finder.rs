@@ -44,8 +44,6 @@ pub struct MachineVcpu {
     pub tid: i32,
     /// Address of the kernel's struct kvm_vcpu, for probes.
     pub kvm_vcpu: u64,
-    /// By how much its counter is ahead of the host's, where the kernel tells.
-    pub counter: Option<i64>,
 }
 
 impl Finder {
@@ -87,12 +85,7 @@ impl Finder {
                 vcpus: found
                     .vcpus
                     .iter()
-                    .map(|(id, vcpu)| MachineVcpu {
-                        id: *id,
-                        tid: vcpu.tid,
-                        kvm_vcpu: vcpu.kvm_vcpu,
-                        counter: vcpu.counter,
-                    })
+                    .map(|(id, vcpu)| MachineVcpu { id: *id, tid: vcpu.tid, kvm_vcpu: vcpu.kvm_vcpu })
                     .collect(),
             })
             .collect();

@@ -7,6 +7,7 @@ use std::time::Instant;
 use entrain_channel::page::PAGE_SIZE;
 use entrain_channel::validate::{Refusal, ValidatedHeader, validate_directory, validate_sibling};
 use entrain_system::monotonic_ns;
+use tracing::{debug, info, warn};
 
 use crate::channel::Channel;
 use crate::eyes::Eyes;
@@ -15,7 +16,7 @@ use crate::pair::{Maps, PairError, Paired, Verified, layout_number, verify};
 use crate::programs::Programs;
 use crate::rivals::{Refused, Verdict, judge};
 use crate::slots::Slots;
-use crate::vm::{Registration, Vm, about};
+use crate::vm::{Registration, Vm};
 
 /// Looks at a page that may be the first of a registration, and pairs with all of them if it is.
 pub(crate) fn consider(programs: &Programs, eyes: &mut Eyes, vm: &mut Vm, memory: &Arc<ProcessMemory>, gpa: u64) {
@@ -40,11 +41,10 @@ pub(crate) fn consider(programs: &Programs, eyes: &mut Eyes, vm: &mut Vm, memory
             }
             Verdict::Conflict => {
                 let refused = Refused::again(vm.refused, now);
-                about!(
-                    warn,
-                    vm,
-                    "two registrations live at once, so neither is paired for {} s: two agents run in the guest, or a \
+                warn!(
+                    "{}: two registrations live at once, so neither is paired for {} s: two agents run in the guest, or a \
                      process there forges pages",
+                    vm.name(),
                     refused.seconds()
                 );
                 vm.rival = None;
@@ -205,11 +205,10 @@ fn settle(vm: &mut Vm, before: usize, left: Left) {
     if read_only > 0 {
         vm.channel = Channel::ReadOnly;
         if vm.first_time("private") {
-            about!(
-                warn,
-                vm,
-                "its RAM is private to the VMM: its preempt count is read, but nothing can be published to it. \
-                 Give it shared RAM (QEMU: memory-backend-memfd with share=on)"
+            warn!(
+                "{}: its RAM is private to the VMM: its preempt count is read, but nothing can be published to it. \
+                 Give it shared RAM (QEMU: memory-backend-memfd with share=on)",
+                vm.name()
             );
         }
     } else if paired == 0 {
@@ -222,7 +221,7 @@ fn settle(vm: &mut Vm, before: usize, left: Left) {
         if paired > before {
             vm.beat.1 = std::time::Instant::now();
             let of = vm.registration.as_ref().map_or(0, |r| r.pages.len());
-            about!(info, vm, "paired with {paired} of {of} vCPUs");
+            info!("{}: paired with {paired} of {of} vCPUs", vm.name());
         }
     }
 }
@@ -255,13 +254,13 @@ fn refused(vm: &mut Vm, gpa: u64, error: &PairError) {
         | PairError::TakenBack
         | PairError::Absent { .. }
         | PairError::HeldUp
-        | PairError::Ended => about!(debug, vm, "page at {gpa:#x}: {error}"),
+        | PairError::Ended => debug!("{}: page at {gpa:#x}: {error}", vm.name()),
         _ => {
             if vm.paired() == 0 {
                 vm.channel = Channel::Refused;
             }
             if vm.first_time(&error.to_string()) {
-                about!(warn, vm, "not paired: {error}");
+                warn!("{}: not paired: {error}", vm.name());
             }
         }
     }

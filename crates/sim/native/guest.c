@@ -25,8 +25,6 @@ static void sim_atomic(const volatile void *at);
 #include "sched.bpf.c"
 #undef const
 
-SIM_OPERATIONS(guest_ops)
-
 /* What the table has room for. */
 __u32 sim_max_cpus = GUEST_MAX_CPUS;
 
@@ -34,6 +32,7 @@ static void sim_atomic(const volatile void *at)
 {
 	const char *byte = (const char *)at;
 
+	sim_gap();
 	sim.done.atomics++;
 	if (byte < (const char *)vcpus || byte >= (const char *)vcpus + sizeof(vcpus))
 		sim.done.shared++;
@@ -136,4 +135,18 @@ void sim_agent_beat(void)
 
 		page->guest.heartbeat++;
 	}
+}
+
+/* A published one, in its own words (native/peers). */
+#define _license simple_license
+#define stats	 simple_stats
+#define const
+#include "scx_simple.c"
+#undef const
+#undef stats
+#undef _license
+
+static const struct sched_ext_ops *sim_scheduler(__u32 number)
+{
+	return number ? &simple_ops : &guest_ops;
 }

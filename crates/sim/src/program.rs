@@ -62,6 +62,8 @@ pub enum Step {
     Barrier(u32, u32),
     /// Interrupts all other CPUs of the machine and spins until all have answered, as a TLB shootdown does.
     Broadcast,
+    /// Waits for an RCU grace period: `synchronize_rcu()`.
+    Synchronize,
     /// `sched_yield()`.
     Yield,
     /// One operation is done: throughput is counted in these.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use crate::costs;
+use crate::costs::Costs;
 use crate::kernel::counts::{Count, Kind};
 use crate::scenario::{Arm, Measured, Setup};
 use crate::world::{Violation, World};
@@ -42,6 +42,8 @@ pub struct Outcome {
     pub events: u64,
     /// Digest of all that happened: the same for the same seed, whatever ran beside it.
     pub trace: String,
+    /// What things cost in it.
+    pub costs: Costs,
     /// Context switches on the host, 1/s.
     pub switches: f64,
     /// Directed yields that were followed, 1/s.
@@ -80,6 +82,7 @@ impl Outcome {
             seconds,
             events: world.events,
             trace: format!("{:016x}", world.trace),
+            costs: world.costs(),
             switches: switches as f64 / seconds,
             yields: yields as f64 / seconds,
             longest_idle_us: world.checks.longest_idle as f64 / 1e3,
@@ -98,7 +101,8 @@ impl Outcome {
         table.set_header(["for each", "", "a second", "operations", "helpers", "look-ups", "atomics", "ns"]);
         for (side, counts) in ["host", "guests"].into_iter().zip(&self.counts) {
             for (kind, count) in counts.iter().filter(|(_, count)| count.operations > 0 && count.events > 0) {
-                let ns = count.operations * costs::OPERATION + (count.helpers + count.lookups) * costs::HELPER;
+                let Costs { operation, helper, .. } = self.costs;
+                let ns = count.operations * operation + (count.helpers + count.lookups) * helper;
                 let of = |sum: u64| format!("{:.1}", count.per_event(sum));
                 table.add_row([
                     side.to_owned(),

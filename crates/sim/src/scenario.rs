@@ -4,7 +4,9 @@ use crate::kernel::Kernel;
 use crate::kernel::TaskId;
 use crate::kernel::group::GroupId;
 use crate::kernel::topology::Shape;
-use crate::program::Step::{Broadcast, Compute, Done, Hold, Lock, Post, PostSync, Sleep, Unlock, Until, Wait};
+use crate::program::Step::{
+    Broadcast, Compute, Done, Hold, Lock, Post, PostSync, Sleep, Synchronize, Unlock, Until, Wait,
+};
 use crate::program::Time::{Fixed, Mean, Within};
 use crate::program::{MS, SEC, Step, US};
 use crate::world::{Arch, HOST, MachineId, MachineSpec, Policy, Tunable, VmSpec, World};
@@ -34,7 +36,10 @@ impl Arm {
     /// Entrain in the guests alone, without a word of the host.
     pub const GUEST: Self = Self { host: Policy::Eevdf, guest: Policy::Entrain, paired: false, tunables: &[] };
 
-    /// The names of the arms.
+    /// scx_simple on the host: a check of the simulated kernel by a scheduler that is published.
+    pub const SIMPLE: Self = Self { host: Policy::Simple, guest: Policy::Eevdf, paired: false, tunables: &[] };
+
+    /// The names of the arms that are run when none is named; `simple` is one more.
     pub const NAMES: [&str; 4] = ["stock", "host", "guest", "both"];
 
     /// The arm of a name.
@@ -44,6 +49,7 @@ impl Arm {
             "host" => Some(Self::HOST),
             "both" => Some(Self::BOTH),
             "guest" => Some(Self::GUEST),
+            "simple" => Some(Self::SIMPLE),
             _ => None,
         }
     }
@@ -104,6 +110,7 @@ pub const SCENARIOS: &[Scenario] = &[
         about: "three 4-vCPU guests on 4 pCPUs that broadcast and wait for answers",
         make: shootdown,
     },
+    Scenario { name: "rcu", about: "two 4-vCPU guests on 2 pCPUs: grace periods beside locks", make: rcu },
     Scenario {
         name: "crowd",
         about: "50 guests with 2 vCPUs on 16 pCPUs in two caches, each in a cgroup below one",
@@ -270,6 +277,11 @@ fn clock(seed: u64, arm: Arm) -> Setup {
 fn shootdown(seed: u64, arm: Arm) -> Setup {
     let unmap = &[Compute(Mean(300 * US)), Broadcast, Done];
     overcommit(seed, arm, 4, 3, 4, &[("shootdown", 4, unmap)])
+}
+
+fn rcu(seed: u64, arm: Arm) -> Setup {
+    let writer = &[Compute(Mean(50 * US)), Synchronize, Done];
+    overcommit(seed, arm, 2, 2, 4, &[("lock", 4, LOCKERS), ("writer", 1, writer)])
 }
 
 fn crowd(seed: u64, arm: Arm) -> Setup {

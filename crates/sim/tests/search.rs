@@ -1,17 +1,18 @@
 //! Drawn worlds: the same whatever runs beside them.
 
-use entrain_sim::search;
+use entrain_sim::search::{self, Hunt};
 
 #[test]
 fn one_thread_and_two_find_the_same() {
-    let digest =
-        |threads| -> Vec<_> { search::run_all(1..9, threads).iter().map(|run| (run.seed, run.trace)).collect() };
+    let digest = |threads| -> Vec<_> {
+        search::run_all(Hunt::Worlds, 1..9, threads).iter().map(|run| (run.seed, run.trace)).collect()
+    };
     assert_eq!(digest(1), digest(2));
 }
 
 #[test]
 fn drawn_worlds_keep_their_schedulers() {
-    for run in search::run_all(100..160, 2) {
+    for run in search::run_all(Hunt::Worlds, 100..160, 2) {
         for rule in ["failed", "queue", "budget"] {
             assert!(!run.breaks(rule), "{}", run.text());
         }

@@ -55,7 +55,6 @@ pub(super) struct MainLoop {
     started: Instant,
     selftest: bool,
     metrics: Option<SocketAddr>,
-    unpaired: Option<&'static str>,
 }
 
 /// What it is made of.
@@ -72,14 +71,11 @@ pub(super) struct Parts {
     pub(super) selftest: bool,
     /// Where metrics are served.
     pub(super) metrics: Option<SocketAddr>,
-    /// Why no guest can be paired here.
-    pub(super) unpaired: Option<&'static str>,
 }
 
 impl MainLoop {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { mut fleet, heart, finder, mode, events, pcpus, classes, weights, selftest, metrics, unpaired } =
-            parts;
+        let Parts { mut fleet, heart, finder, mode, events, pcpus, classes, weights, selftest, metrics } = parts;
         let started = Instant::now();
         fleet.set_scheduler(mode.schedules());
         Self {
@@ -99,7 +95,6 @@ impl MainLoop {
             started,
             selftest,
             metrics,
-            unpaired,
         }
     }
 
@@ -264,7 +259,6 @@ impl MainLoop {
         let work = Work { ticks: beats.count, tick_ns: beats.ns, worst_tick_gap_ns: beats.worst_gap_ns, ..self.work };
         let mut status = snapshot::take(&self.fleet, self.mode.name(), self.started.elapsed(), work, figures);
         status.metrics = self.metrics;
-        status.unpaired = self.unpaired.map(str::to_owned);
         if waits {
             status.waits = Waits::status(&self.fleet);
         }

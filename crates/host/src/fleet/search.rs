@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use entrain_system::Root;
+use tracing::debug;
 
 use super::Fleet;
 use crate::channel::Channel;
@@ -14,7 +15,7 @@ use crate::memory::ProcessMemory;
 use crate::programs::Programs;
 use crate::register;
 use crate::scan::Scan;
-use crate::vm::{Vm, about};
+use crate::vm::Vm;
 
 /// How long one VM is looked at before it may be another's turn.
 const TURN: Duration = Duration::from_millis(5);
@@ -60,7 +61,7 @@ impl Fleet {
         if vm.channel == Channel::Migrating {
             return true;
         }
-        about!(debug, vm, "doorbell for the page at {gpa:#x}");
+        debug!("{}: doorbell for the page at {gpa:#x}", vm.name());
         vm.offer(gpa);
         true
     }
@@ -90,7 +91,7 @@ impl Search {
 }
 
 fn is_open(vm: &Vm) -> bool {
-    !matches!(vm.channel, Channel::Paired | Channel::Migrating | Channel::Unsupported)
+    !matches!(vm.channel, Channel::Paired | Channel::Migrating)
 }
 
 /// One VM's turn.
@@ -101,7 +102,7 @@ fn turn(programs: &Programs, eyes: &mut Eyes, root: &Root, vm: &mut Vm, search: 
         Ok(memory) => Arc::new(memory),
         // The VMM is about to end; the next discovery tells.
         Err(error) => {
-            about!(debug, vm, "cannot look into its process: {error}");
+            debug!("{}: cannot look into its process: {error}", vm.name());
             vm.offers.clear();
             vm.look = false;
             vm.scan.postpone();
@@ -129,6 +130,6 @@ fn turn(programs: &Programs, eyes: &mut Eyes, root: &Root, vm: &mut Vm, search: 
     vm.scan = scan;
     match hits {
         Ok(hits) => hits.into_iter().for_each(|gpa| vm.offer(gpa)),
-        Err(error) => about!(debug, vm, "cannot look through its memory: {error}"),
+        Err(error) => debug!("{}: cannot look through its memory: {error}", vm.name()),
     }
 }

@@ -114,7 +114,6 @@ impl Model {
             lost_events: lost.events,
             per_cpu: per_cpu.collect(),
             rows,
-            over: None,
         }
     }
 

@@ -9,7 +9,21 @@
 #include "maps.h"
 
 /* Counts the call and goes to the kernel. */
-#define SIM_CALL(f, args...) (sim.done.helpers++, sim.calls->f(sim.machine, ##args))
+#define SIM_CALL(f, args...) (sim_gap(), sim.done.helpers++, sim.calls->f(sim.machine, ##args))
+
+/* Plain loads and stores of shared memory, as far as the schedulers mark them. */
+#undef READ_ONCE
+#undef WRITE_ONCE
+#define READ_ONCE(x)                                                                                                   \
+	(*({                                                                                                           \
+		sim_gap();                                                                                             \
+		(const volatile typeof(x) *)&(x);                                                                      \
+	}))
+#define WRITE_ONCE(x, v)                                                                                               \
+	(*({                                                                                                           \
+		sim_gap();                                                                                             \
+		(volatile typeof(x) *)&(x);                                                                            \
+	}) = (v))
 
 __s32 scx_bpf_select_cpu_dfl(struct task_struct *p, __s32 prev_cpu, __u64 wake_flags, bool *is_idle)
 {

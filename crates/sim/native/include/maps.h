@@ -46,6 +46,7 @@ static inline __attribute__((always_inline)) void *sim_array_lookup(void **slot,
 	struct sim_map *map = *slot;
 	__u32 index = *(const __u32 *)key;
 
+	sim_gap();
 	sim.done.lookups++;
 	/* array_map_gen_lookup() of arraymap.c. */
 	sim.done.inlined++;
@@ -109,13 +110,16 @@ static inline void *sim_percpu_lookup(void **slot, const void *key, __u32 entrie
 #define bpf_map_lookup_percpu_elem(m, k, cpu)                                                                          \
 	((typeof((m)->value))sim_percpu_lookup((void **)(m), (k), SIM_ENTRIES(m), sizeof(*(m)->value), (cpu)))
 
-/* Operations are not interrupted. */
+/* What is done under a lock is done at once: nobody comes in between, so that nobody ever finds it taken. */
 static inline void bpf_spin_lock(struct bpf_spin_lock *lock)
 {
+	sim_gap();
+	sim.spins++;
 }
 
 static inline void bpf_spin_unlock(struct bpf_spin_lock *lock)
 {
+	sim.spins--;
 }
 
 /* htab_map_lookup_elem() of hashtab.c. */
@@ -123,6 +127,7 @@ static void *sim_hash_lookup(void **slot, const void *key, size_t key_size)
 {
 	struct sim_node *node;
 
+	sim_gap();
 	sim.done.lookups++;
 	if (!*slot)
 		return NULL;
@@ -134,9 +139,13 @@ static void *sim_hash_lookup(void **slot, const void *key, size_t key_size)
 static long sim_hash_update(void **slot, const void *key, size_t key_size, const void *value, size_t size,
 			    __u32 entries, __u64 flags)
 {
-	struct sim_map *map = *slot ? *slot : sim_map_make(slot, 0, 0);
-	struct sim_node **at = sim_hash_find(map, key, key_size), *node = *at;
+	struct sim_map *map;
+	struct sim_node **at, *node;
 
+	sim_gap();
+	map = *slot ? *slot : sim_map_make(slot, 0, 0);
+	at = sim_hash_find(map, key, key_size);
+	node = *at;
 	sim.done.lookups++;
 	if (node && flags == BPF_NOEXIST)
 		return -17 /* EEXIST */;
@@ -160,8 +169,10 @@ static long sim_hash_update(void **slot, const void *key, size_t key_size, const
 /* htab_map_delete_elem() of hashtab.c. What was deleted stays readable, as under RCU. */
 static long sim_hash_delete(void **slot, const void *key, size_t key_size)
 {
-	struct sim_node **at = *slot ? sim_hash_find(*slot, key, key_size) : NULL;
+	struct sim_node **at;
 
+	sim_gap();
+	at = *slot ? sim_hash_find(*slot, key, key_size) : NULL;
 	sim.done.lookups++;
 	if (!at || !*at)
 		return -2 /* ENOENT */;

@@ -145,31 +145,41 @@ static void sim_exit_task_by(const struct sched_ext_ops *ops, struct task_struct
 		ops->exit_task(p, NULL);
 }
 
-/* The operations of one scheduler, and those whose arguments the kernel would have to know the layout of. */
-#define SIM_OPERATIONS(ops)                                                                                            \
-	void sim_ops(struct sim_ops *out)                                                                              \
-	{                                                                                                              \
-		sim_ops_fill(&(ops), out);                                                                             \
-	}                                                                                                              \
-	__s32 sim_init_task(struct task_struct *p)                                                                     \
-	{                                                                                                              \
-		return sim_init_task_by(&(ops), p);                                                                    \
-	}                                                                                                              \
-	void sim_exit_task(struct task_struct *p)                                                                      \
-	{                                                                                                              \
-		sim_exit_task_by(&(ops), p);                                                                           \
-	}                                                                                                              \
-	__s32 sim_cgroup_init(struct cgroup *c, __u32 weight, __u64 period_us, __u64 quota_us, __u64 burst_us)         \
-	{                                                                                                              \
-		return sim_cgroup_init_by(&(ops), c, weight, period_us, quota_us, burst_us);                           \
-	}                                                                                                              \
-	void sim_exit(void)                                                                                            \
-	{                                                                                                              \
-		struct scx_exit_info info = {};                                                                        \
-                                                                                                                       \
-		if ((ops).exit)                                                                                        \
-			(ops).exit(&info);                                                                             \
-	}
+/* The operations of the scheduler that is chosen, and those whose arguments the kernel would have to know the layout
+ * of. */
+static const struct sched_ext_ops *sim_chosen;
+
+/* An object holds one or more schedulers; 0 is Entrain's. */
+static const struct sched_ext_ops *sim_scheduler(__u32 number);
+
+void sim_ops(__u32 scheduler, struct sim_ops *out)
+{
+	sim_chosen = sim_scheduler(scheduler);
+	sim_ops_fill(sim_chosen, out);
+}
+
+__s32 sim_init_task(struct task_struct *p)
+{
+	return sim_init_task_by(sim_chosen, p);
+}
+
+void sim_exit_task(struct task_struct *p)
+{
+	sim_exit_task_by(sim_chosen, p);
+}
+
+__s32 sim_cgroup_init(struct cgroup *c, __u32 weight, __u64 period_us, __u64 quota_us, __u64 burst_us)
+{
+	return sim_cgroup_init_by(sim_chosen, c, weight, period_us, quota_us, burst_us);
+}
+
+void sim_exit(void)
+{
+	struct scx_exit_info info = {};
+
+	if (sim_chosen->exit)
+		sim_chosen->exit(&info);
+}
 
 /* A timer is due. */
 void sim_timer_fire(__u32 id)

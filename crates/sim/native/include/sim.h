@@ -46,6 +46,7 @@ struct sim_calls {
 	void (*exit)(void *m, __s64 code, const char *text, _Bool error);
 	struct task_struct *(*task_from_pid)(void *m, __s32 pid);
 	void (*dsq_reenq)(void *m, __u64 dsq, __u64 flags);
+	void (*gap)(void *m); /* what other CPUs do may come here */
 };
 
 /* What the object has done since the kernel looked last: what an operation costs. */
@@ -68,6 +69,8 @@ struct sim_context {
 	__u32 nr_cpus;
 	__u32 arm64; /* 1: KVM keeps the guest's registers as arm64's does; 0: as AMD's */
 	__u32 abi;   /* SIM_ABI, set by the object */
+	__u32 races; /* operations of several CPUs run at once: sim_gap() is a gap */
+	__u32 spins; /* bpf_spin_locks that are held: nobody else comes in between */
 	struct task_struct *current;
 	struct task_struct *subjects[2]; /* the tasks that the operation is on: kf_tasks of the kernel */
 };

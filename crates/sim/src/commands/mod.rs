@@ -10,7 +10,8 @@ pub(crate) mod search;
 pub(crate) mod trace;
 pub(crate) mod validate;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
+use entrain_sim::costs::Costs;
 use entrain_sim::lab::{self, LabArm};
 use entrain_sim::scenario::{self, Arm, Setup};
 use entrain_sim::world::Tunable;
@@ -29,6 +30,40 @@ pub(crate) struct Which {
     /// Of an experiment of the lab's: one guest with so many vCPUs on as many pCPUs, instead of its own machines.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
     vcpus: Option<u32>,
+    #[command(flatten)]
+    costs: CostArgs,
+}
+
+/// What things cost.
+#[derive(clap::Args)]
+pub(crate) struct CostArgs {
+    /// On which computer things cost what they cost: a server, or the lab. `run` and `trace` take the first, `validate`
+    /// the second, if it is not given.
+    #[arg(long, value_parser = ["hardware", "lab"])]
+    costs: Option<String>,
+    /// Sets one of the costs: NAME=NS, with the names that src/costs.rs gives them, for instance exit=1200.
+    #[arg(long = "cost", value_name = "NAME=NS", value_parser = cost)]
+    some: Vec<(String, u64)>,
+}
+
+impl CostArgs {
+    /// What is asked for, over what the world has of itself.
+    pub(crate) fn over(&self, own: Costs) -> Result<Costs> {
+        let mut costs = match self.costs.as_deref() {
+            Some("hardware") => Costs::HARDWARE,
+            Some("lab") => Costs::LAB,
+            _ => own,
+        };
+        for (name, ns) in &self.some {
+            ensure!(costs.set(name, *ns), "no cost is called {name}; there are {}", Costs::NAMES.join(", "));
+        }
+        Ok(costs)
+    }
+}
+
+fn cost(text: &str) -> Result<(String, u64)> {
+    let (name, ns) = text.split_once('=').context("it is NAME=NS")?;
+    Ok((name.to_owned(), ns.parse().context("a cost is a number of ns")?))
 }
 
 impl Which {
@@ -47,6 +82,13 @@ impl Which {
 
     /// The world of the scenario, or of the lab's experiment, under an arm.
     pub(crate) fn build(&self, arm: Arm) -> Result<Setup> {
+        let mut setup = self.build_plain(arm)?;
+        let costs = self.costs.over(setup.world.costs())?;
+        setup.world.set_costs(costs);
+        Ok(setup)
+    }
+
+    fn build_plain(&self, arm: Arm) -> Result<Setup> {
         let name = &self.scenario;
         if let Some(scenario) = scenario::named(name) {
             return Ok(scenario.build(self.seed, arm));
@@ -69,7 +111,7 @@ impl Which {
 
 /// The arm of a name.
 pub(crate) fn arm(name: &str) -> Result<Arm> {
-    Arm::named(name).with_context(|| format!("no arm is called {name}; there are {}", Arm::NAMES.join(", ")))
+    Arm::named(name).with_context(|| format!("no arm is called {name}; there are {}, simple", Arm::NAMES.join(", ")))
 }
 
 /// ms, as nanoseconds.

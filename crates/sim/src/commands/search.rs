@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use entrain_sim::search::{self, Plan};
+use entrain_sim::search::{self, Hunt, Plan};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -15,6 +15,12 @@ pub(crate) struct Args {
     /// Where to begin; each next world has the next seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Searches for races: operations of different CPUs run at once, and chance decides where one is left for another.
+    #[arg(long)]
+    races: bool,
+    /// Searches for one that is known to be there, as a test of the search: nobody is told that a CPU idles.
+    #[arg(long, requires = "races")]
+    planted: bool,
     /// Runs that one seed alone, as a failure asks for.
     #[arg(long)]
     replay: bool,
@@ -44,8 +50,13 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
         println!("{}", run.text());
         return Ok(!run.broken());
     }
+    let hunt = match (args.races, args.planted) {
+        (_, true) => Hunt::Planted,
+        (true, false) => Hunt::Races,
+        (false, false) => Hunt::Worlds,
+    };
     if args.replay {
-        let run = search::run(args.seed);
+        let run = hunt.run(args.seed);
         println!("{}", run.text());
         return Ok(!run.broken());
     }
@@ -53,7 +64,7 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     let mut failed = Ok(());
     let mut rules: BTreeMap<&'static str, u64> = BTreeMap::new();
     let mut found = 0_u64;
-    let runs = search::search(args.seed, Duration::from_secs(args.seconds), args.threads.max(1), |run| {
+    let runs = search::search(hunt, args.seed, Duration::from_secs(args.seconds), args.threads.max(1), |run| {
         if !wanted(run) {
             return;
         }

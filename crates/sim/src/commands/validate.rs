@@ -3,8 +3,11 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
+use entrain_sim::costs::Costs;
 use entrain_sim::lab::measured::Results;
 use entrain_sim::lab::validate;
+
+use super::CostArgs;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -14,6 +17,8 @@ pub(crate) struct Args {
     /// Runs of each load and arm, of which the median is taken.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..100))]
     seeds: u64,
+    #[command(flatten)]
+    costs: CostArgs,
     /// Writes the rows to a file.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -23,7 +28,7 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     let mut all = Vec::new();
     for path in &args.results {
         let results = Results::read(path)?;
-        let rows = validate::validate(&results, args.seeds);
+        let rows = validate::validate(&results, args.seeds, args.costs.over(Costs::LAB)?);
         ensure!(
             !rows.is_empty(),
             "{}: no load of {} is modelled; `entrain-sim list` names those that are",

@@ -33,6 +33,9 @@ impl Kernel {
                 return Some(format!("{:?} {what}", task.id));
             }
         }
+        if let Some(what) = self.scx_queued_twice().or_else(|| self.fair_queued_twice()) {
+            return Some(what);
+        }
         (0..self.cpus.len()).find_map(|cpu| {
             let counted = self.cpus[cpu].nr_running;
             (counted != running[cpu] && !self.cpus[cpu].locked)

@@ -64,15 +64,16 @@ impl Count {
         self.shared += other.shared;
     }
 
+    /// Where operations race, what others were counted for meanwhile may be missing in either.
     fn since(self, before: Self) -> Self {
         Self {
             events: 0,
-            operations: self.operations - before.operations,
-            helpers: self.helpers - before.helpers,
-            lookups: self.lookups - before.lookups,
-            atomics: self.atomics - before.atomics,
-            inlined: self.inlined - before.inlined,
-            shared: self.shared - before.shared,
+            operations: self.operations.saturating_sub(before.operations),
+            helpers: self.helpers.saturating_sub(before.helpers),
+            lookups: self.lookups.saturating_sub(before.lookups),
+            atomics: self.atomics.saturating_sub(before.atomics),
+            inlined: self.inlined.saturating_sub(before.inlined),
+            shared: self.shared.saturating_sub(before.shared),
         }
     }
 }
@@ -104,6 +105,11 @@ impl Counts {
     /// The sums of one kind.
     pub fn of(&self, kind: Kind) -> Count {
         self.of[kind as usize]
+    }
+
+    /// What is counted from here on is of this kind; what it was of.
+    pub(super) fn kind(&mut self, kind: Kind) -> Kind {
+        std::mem::replace(&mut self.now, kind)
     }
 
     /// A call of the scheduler's code has done so much.

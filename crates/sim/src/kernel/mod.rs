@@ -13,6 +13,7 @@ pub mod group;
 mod hotplug;
 pub mod looks;
 pub mod mask;
+mod race;
 mod rt;
 mod run;
 mod scx;
@@ -23,6 +24,7 @@ mod waiting;
 use crate::native::TaskPtr;
 pub use clock::Clock;
 use group::{Group, GroupId};
+pub(crate) use race::{Pause, Racing};
 use scx::Scx;
 pub use task::{State, Task, TaskId, TaskSpec};
 use topology::Topology;
@@ -80,6 +82,8 @@ pub struct Cpu {
     in_dispatch: bool,
     /// ext: `rq->next_class` is the idle class.
     next_idle: bool,
+    /// ext: a dispatch has given up the run queue's lock for that of another.
+    pub(crate) crosses: bool,
     /// ext: `SCX_RQ_ROOT_IDLE_RENOTIFY`.
     renotify: bool,
     /// The class of its tasks has changed between its choice and the switch.
@@ -114,6 +118,8 @@ pub struct Kernel {
     pub out: Vec<Effect>,
     /// Time that kernel code took since the driver looked last, ns.
     pub spent: u64,
+    /// What BPF code costs.
+    pub(crate) costs: crate::costs::Costs,
     /// Iterators over queues that the scheduler has begun: each step of one takes the queue's lock.
     pub iterations: u64,
     /// Why the scheduler was left, once it was.
@@ -123,6 +129,12 @@ pub struct Kernel {
     /// What the scheduler's code has done.
     pub counts: counts::Counts,
     waiting: waiting::Waiting,
+    /// What it races by; null: operations are atomic.
+    racing: *mut Racing,
+    /// Whose operations hold the run-queue locks, while it races; 0: nobody's.
+    holders: Vec<u32>,
+    /// Events on other stacks may be amid a borrow of this one: no borrow is the only one (`race`).
+    _pinned: std::marker::PhantomPinned,
     scx: Scx,
     /// EEVDF, where that is the machine's scheduler.
     fair: Option<fair::Fair>,

@@ -43,11 +43,15 @@ impl Kernel {
             groups: vec![root],
             out: Vec::new(),
             spent: 0,
+            costs: crate::costs::Costs::HARDWARE,
             iterations: 0,
             failed: None,
             reloads: false,
             counts: Counts::new(cpu_count),
             waiting: Default::default(),
+            racing: std::ptr::null_mut(),
+            holders: Vec::new(),
+            _pinned: std::marker::PhantomPinned,
             scx: Scx::default(),
             fair: Some(Fair::new(cpu_count)),
         };
@@ -227,6 +231,7 @@ impl Kernel {
 
     /// `sched_tick()`: the timer interrupt on a CPU that runs a task.
     pub fn tick(&mut self, cpu: u32) {
+        self.wait_rq(cpu);
         self.this_cpu = cpu;
         let Some(curr) = self.cpu(cpu).curr else { return };
         if self.is_rt(curr) {
@@ -245,6 +250,7 @@ impl Kernel {
 
     /// `sched_yield()`; the caller calls the scheduler afterwards.
     pub fn yield_now(&mut self, cpu: u32) {
+        self.wait_rq(cpu);
         let Some(curr) = self.cpu(cpu).curr else { return };
         if self.fair.is_some() {
             return self.fair_yield(cpu);
@@ -259,6 +265,8 @@ impl Kernel {
     /// `yield_to()`: whether the class follows; if so the caller calls the scheduler. `None`: there was no point
     /// (`-ESRCH`).
     pub fn yield_to(&mut self, cpu: u32, to: TaskId) -> Option<bool> {
+        self.wait_rq(cpu);
+        self.wait_rq(self.task(to).cpu);
         let there = self.task(to).cpu;
         if self.cpu(cpu).nr_running == 1 && self.cpu(there).nr_running == 1 {
             return None;

@@ -6,6 +6,7 @@ use comfy_table::{CellAlignment, Table, presets};
 
 use super::measured::{Ratio, Results};
 use super::{ARMS, EXPERIMENTS, Experiment};
+use crate::costs::Costs;
 
 /// A figure counts as unchanged within this part of stock's.
 const EVEN: f64 = 0.1;
@@ -56,11 +57,12 @@ impl Row {
 }
 
 /// The experiments' figures under every arm: the median of several seeds, as the lab's of several samples.
-fn predict(experiment: &Experiment, seeds: u64) -> BTreeMap<(&'static str, &'static str), f64> {
+fn predict(experiment: &Experiment, seeds: u64, costs: Costs) -> BTreeMap<(&'static str, &'static str), f64> {
     let mut values: BTreeMap<_, Vec<f64>> = BTreeMap::new();
     for arm in ARMS {
         for seed in 1..=seeds {
             let mut setup = experiment.build(seed, arm);
+            setup.world.set_costs(costs);
             setup.world.run(setup.end);
             for metric in experiment.metrics {
                 values.entry((metric.name, arm.name)).or_default().push(metric.read(&setup.world, &setup.measured));
@@ -82,7 +84,7 @@ fn experiment_of(results: &Results) -> &str {
 }
 
 /// Predicts all rows of a result whose loads are modelled.
-pub fn validate(results: &Results, seeds: u64) -> Vec<Row> {
+pub fn validate(results: &Results, seeds: u64, costs: Costs) -> Vec<Row> {
     let ratios = results.ratios();
     let mut rows = Vec::new();
     for experiment in EXPERIMENTS {
@@ -90,7 +92,7 @@ pub fn validate(results: &Results, seeds: u64) -> Vec<Row> {
         if of != experiment_of(results) || !ratios.keys().any(|(name, ..)| name == load) {
             continue;
         }
-        let predicted = predict(experiment, seeds);
+        let predicted = predict(experiment, seeds, costs);
         for ((name, metric, arm), ratio) in ratios.iter().filter(|((name, ..), _)| name == load) {
             let of = |arm: &str| predicted.iter().find(|((m, a), _)| m == metric && *a == arm).map(|(_, value)| *value);
             if let (Some(value), Some(stock)) = (of(arm), of("stock")) {

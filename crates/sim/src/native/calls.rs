@@ -33,6 +33,7 @@ pub(crate) static CALLS: Calls = Calls {
     exit,
     task_from_pid,
     dsq_reenq,
+    gap,
 };
 
 /// The machine that a call comes from.
@@ -99,6 +100,10 @@ extern "C" fn dsq_move(m: *mut c_void, it: *mut u64, task: u64, dsq: u64, flags:
 
 extern "C" fn dsq_reenq(m: *mut c_void, dsq: u64, _flags: u64) {
     kernel(m).kf_dsq_reenq(dsq);
+}
+
+extern "C" fn gap(m: *mut c_void) {
+    kernel(m).gap();
 }
 
 extern "C" fn tid_to_task(m: *mut c_void, tid: u64) -> TaskPtr {

@@ -47,6 +47,7 @@ pub(crate) struct Calls {
     pub exit: extern "C" fn(*mut c_void, i64, *const c_char, bool),
     pub task_from_pid: extern "C" fn(*mut c_void, i32) -> TaskPtr,
     pub dsq_reenq: extern "C" fn(*mut c_void, u64, u64),
+    pub gap: extern "C" fn(*mut c_void),
 }
 
 /// `struct sim_done`.
@@ -72,6 +73,8 @@ pub(crate) struct Context {
     pub nr_cpus: u32,
     pub arm64: u32,
     pub abi: u32,
+    pub races: u32,
+    pub spins: u32,
     pub current: TaskPtr,
     pub subjects: [TaskPtr; 2],
 }

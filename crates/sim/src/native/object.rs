@@ -66,7 +66,9 @@ pub(crate) struct Object {
 
 impl Object {
     /// Loads a copy for a machine with so many CPUs.
-    pub(crate) fn load(side: Side, cpus: u32) -> io::Result<Self> {
+    ///
+    /// `scheduler` is which of those that the object holds: 0 is Entrain's, 1 scx_simple.
+    pub(crate) fn load(side: Side, scheduler: u32, cpus: u32) -> io::Result<Self> {
         let image = Image::load(side)?;
         let context = address(&image, "sim").cast::<Context>();
         let memory = Box::into_raw(Box::<Memory>::default());
@@ -78,8 +80,8 @@ impl Object {
             (*context).memory = memory.cast();
             (*context).nr_cpus = cpus;
             let mut ops = std::mem::zeroed::<Ops>();
-            let fill: unsafe extern "C" fn(*mut Ops) = function(&image, "sim_ops");
-            fill(&raw mut ops);
+            let fill: unsafe extern "C" fn(u32, *mut Ops) = function(&image, "sim_ops");
+            fill(scheduler, &raw mut ops);
             Ok(Self {
                 memory,
                 context,

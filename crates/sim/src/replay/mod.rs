@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use entrain_record::analysis::Analysis;
 use entrain_record::file::Recording;
 
-use crate::costs;
+use crate::costs::Costs;
 use crate::kernel::Kernel;
 use crate::kernel::mask::MAX_CPUS;
 use crate::kernel::topology::Shape;
@@ -30,12 +30,12 @@ const PAIRS: usize = 1 << 20;
 const DISTURBERS: usize = 256;
 /// What a burst costs the simulated machine beside the guest's own work, ns: the wake-up of the vCPU's thread, the way
 /// in, the interrupt, the switch to the task and back to idle, the way out. The recorded burst has the real machine's.
-const AROUND: u64 = 2 * costs::EXIT_WORK
-    + costs::ENTRY
-    + costs::EXIT
-    + costs::INTERRUPT
-    + costs::WAKE
-    + 2 * (costs::SCHEDULE + costs::SWITCH);
+const AROUND: u64 = 2 * Costs::HARDWARE.exit_work
+    + Costs::HARDWARE.entry
+    + Costs::HARDWARE.exit
+    + Costs::HARDWARE.interrupt
+    + Costs::HARDWARE.wake
+    + 2 * (Costs::HARDWARE.schedule + Costs::HARDWARE.switch);
 /// The least that is left of a burst, ns.
 const LEAST: u64 = 500;
 

@@ -2,7 +2,9 @@
 
 use super::plan::{Deed, Plan, PlannedDeed, PlannedGroup, PlannedTask, PlannedVm};
 use crate::kernel::topology::Shape;
-use crate::program::Step::{self, Broadcast, Compute, Done, Hold, Lock, Post, Sleep, Unlock, Until, Wait, Yield};
+use crate::program::Step::{
+    self, Broadcast, Compute, Done, Hold, Lock, Post, Sleep, Synchronize, Unlock, Until, Wait, Yield,
+};
 use crate::program::Time::{Fixed, Mean, Within};
 use crate::program::{MS, SEC, US};
 use crate::rng::Rng;
@@ -13,8 +15,9 @@ const WEIGHTS: &[u32] = &[1, 10, 50, 100, 100, 100, 100, 300, 1000, 10_000];
 
 /// What a task may do.
 fn load(rng: &mut Rng) -> Vec<Step> {
-    match rng.within(0, 7) {
+    match rng.within(0, 8) {
         0 => vec![Compute(Mean(20 * MS)), Done],
+        8 => vec![Compute(Mean(2 * MS)), Synchronize, Done],
         1 => vec![Sleep(Mean(2 * MS)), Compute(Mean(100 * US)), Done],
         2 => vec![Compute(Within(10 * US, 200 * US)), Lock(0), Hold(Fixed(3 * US)), Unlock(0), Done],
         3 => vec![Compute(Mean(500 * US)), Broadcast, Done],
@@ -95,6 +98,8 @@ pub fn draw(seed: u64) -> Plan {
         guest: if both { Policy::Entrain } else { Policy::Eevdf },
         paired: both,
         end: SEC,
+        races: 0,
+        planted: false,
         groups: Vec::new(),
         tasks: Vec::new(),
         vms: Vec::new(),
@@ -155,6 +160,50 @@ pub fn draw_hogs(seed: u64) -> Plan {
         plan.groups.iter_mut().map(|group| &mut group.weight).chain(plan.tasks.iter_mut().map(|t| &mut t.weight))
     {
         *weight = rng.pick(&[30, 100, 100, 300]);
+    }
+    plan
+}
+
+/// A plan for races: few CPUs, each with somebody who computes long now and then, and tasks that wake each other all the
+/// time, on the host or in a guest that has a CPU for each vCPU. Whoever is forgotten then waits beside an idle CPU.
+pub fn draw_races(seed: u64) -> Plan {
+    let mut rng = Rng::new(seed);
+    let rng = &mut rng;
+    let cpus = rng.within(2, 4) as u32;
+    let inside = rng.within(0, 2) > 0;
+    let mut tasks = Vec::new();
+    let mut add = |rng: &mut Rng, steps: Vec<Step>| {
+        let cpus = (rng.within(0, 7) == 0).then(|| some_cpus(rng, cpus));
+        tasks.push(PlannedTask { group: 0, weight: 100, cpus, realtime: None, start: rng.within(0, MS), steps });
+    };
+    for pair in 0..rng.within(1, u64::from(cpus)) as u32 {
+        let (there, back) = (10 + 2 * pair, 11 + 2 * pair);
+        let work = rng.pick(&[500, 2 * US, 5 * US]);
+        add(rng, vec![Compute(Mean(work)), Post(there), Wait(back), Done]);
+        add(rng, vec![Wait(there), Compute(Mean(work)), Post(back)]);
+    }
+    for _ in 0..rng.within(1, u64::from(cpus)) {
+        let (work, sleep) = (rng.pick(&[20 * US, 200 * US, 3 * MS]), rng.pick(&[10 * US, 100 * US, MS]));
+        add(rng, vec![Compute(Mean(work)), Sleep(Mean(sleep)), Done]);
+    }
+    let mut plan = Plan {
+        seed: rng.next(),
+        shape: Shape::flat(cpus),
+        host: if inside { Policy::Eevdf } else { Policy::Entrain },
+        guest: Policy::Entrain,
+        paired: false,
+        end: SEC / 4,
+        races: rng.pick(&[2, 4, 16]),
+        planted: false,
+        groups: Vec::new(),
+        tasks: Vec::new(),
+        vms: Vec::new(),
+        deeds: Vec::new(),
+    };
+    if inside {
+        plan.vms.push(PlannedVm { vcpus: cpus, group: 0, arch: Arch::Arm64, tasks });
+    } else {
+        plan.tasks = tasks;
     }
     plan
 }

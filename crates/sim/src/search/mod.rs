@@ -39,10 +39,15 @@ impl Run {
 
     /// What was found, with the command that shows it again.
     pub fn text(&self) -> String {
+        let kind = match (self.plan.races > 0, self.plan.planted) {
+            (true, true) => " --races --planted",
+            (true, false) => " --races",
+            _ => "",
+        };
         let rules: Vec<_> =
             self.broken.iter().map(|(rule, count, what)| format!("  {rule} ({count} times): {what}")).collect();
         format!(
-            "{}: trace {:016x}\n{}\n  again: entrain-sim search --replay --seed {}",
+            "{}: trace {:016x}\n{}\n  again: entrain-sim search{kind} --replay --seed {}",
             self.plan.words(),
             self.trace,
             if rules.is_empty() { "  nothing broken".to_owned() } else { rules.join("\n") },
@@ -56,15 +61,46 @@ pub fn plan_of(seed: u64) -> Plan {
     if seed % 8 == 7 { draw::draw_hogs(seed) } else { draw::draw(seed) }
 }
 
+/// What is searched for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hunt {
+    /// Anything, in worlds of all kinds whose operations are atomic.
+    #[default]
+    Worlds,
+    /// Races: what goes wrong when operations of several CPUs run at once.
+    Races,
+    /// The same where a race is known to be: a test of the search itself.
+    Planted,
+}
+
+impl Hunt {
+    /// The plan of a seed.
+    pub fn plan(self, seed: u64) -> Plan {
+        match self {
+            Self::Worlds => plan_of(seed),
+            // Each fourth is a world of all kinds.
+            Self::Races if seed % 4 == 3 => Plan { races: 8, ..draw::draw(seed) },
+            Self::Races => draw::draw_races(seed),
+            Self::Planted => Plan { planted: true, ..draw::draw_races(seed) },
+        }
+    }
+
+    /// Runs it.
+    pub fn run(self, seed: u64) -> Run {
+        run_plan(seed, &self.plan(seed))
+    }
+}
+
 /// Runs the plan of a seed.
 pub fn run(seed: u64) -> Run {
-    run_plan(seed, &plan_of(seed))
+    Hunt::Worlds.run(seed)
 }
 
 /// Runs a plan, drawn or made smaller.
 pub fn run_plan(seed: u64, plan: &Plan) -> Run {
     let mut world = plan.build();
-    world.checks.idle_bound = 1_000_000;
+    // A wake-up that is lost waits for the next tick of another CPU, or longer.
+    world.checks.idle_bound = if plan.races > 0 { 3_000_000 } else { 1_000_000 };
     world.checks.queues = true;
     if plan.hogs() {
         shares::run(&mut world, plan.end)
@@ -88,7 +124,7 @@ pub fn smallest(run: &Run, rule: &str, runs: usize) -> Run {
 
 /// Runs worlds from a seed on for so long, on so many threads; `tell` hears of those that broke a rule, in the order of
 /// their seeds within each thread. Returns how many have run.
-pub fn search(first: u64, time: Duration, threads: usize, mut tell: impl FnMut(&Run)) -> u64 {
+pub fn search(hunt: Hunt, first: u64, time: Duration, threads: usize, mut tell: impl FnMut(&Run)) -> u64 {
     let (next, end) = (AtomicU64::new(first), Instant::now() + time);
     let (sender, receiver) = mpsc::channel();
     std::thread::scope(|scope| {
@@ -96,7 +132,7 @@ pub fn search(first: u64, time: Duration, threads: usize, mut tell: impl FnMut(&
             let (sender, next) = (sender.clone(), &next);
             scope.spawn(move || {
                 while Instant::now() < end {
-                    let run = run(next.fetch_add(1, Ordering::Relaxed));
+                    let run = hunt.run(next.fetch_add(1, Ordering::Relaxed));
                     if run.broken() && sender.send(run).is_err() {
                         break;
                     }
@@ -110,7 +146,7 @@ pub fn search(first: u64, time: Duration, threads: usize, mut tell: impl FnMut(&
 }
 
 /// Runs the worlds of some seeds on so many threads. The runs come in the order of the seeds.
-pub fn run_all(seeds: std::ops::Range<u64>, threads: usize) -> Vec<Run> {
+pub fn run_all(hunt: Hunt, seeds: std::ops::Range<u64>, threads: usize) -> Vec<Run> {
     let next = AtomicU64::new(seeds.start);
     let runs = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -121,7 +157,7 @@ pub fn run_all(seeds: std::ops::Range<u64>, threads: usize) -> Vec<Run> {
                     if seed >= seeds.end {
                         break;
                     }
-                    let run = run(seed);
+                    let run = hunt.run(seed);
                     runs.lock().expect("no thread has failed").push(run);
                 }
             });

@@ -24,6 +24,12 @@ pub struct Plan {
     pub paired: bool,
     /// How long it runs, ns.
     pub end: u64,
+    /// Operations run at once, and are left at one access in so many to what CPUs share; 0: they are atomic.
+    #[serde(default)]
+    pub races: u32,
+    /// The schedulers are never told that a CPU idles: a known race, by which the search itself is tested.
+    #[serde(default)]
+    pub planted: bool,
     /// The host's cgroups; each one's parent stands before it, and 0 is the root, 1 the first of these.
     pub groups: Vec<PlannedGroup>,
     /// Tasks of the host.
@@ -127,6 +133,16 @@ impl Plan {
                 world.act(*at, act);
             }
         }
+        if self.planted {
+            for machine in &mut world.machines {
+                machine.kernel.leave_out_update_idle();
+            }
+        }
+        if self.races > 0 {
+            world.race(self.races);
+            // In worlds that are drawn for races each guest has a CPU for every vCPU.
+            world.checks.guests = self.shape.cpus() >= self.vms.iter().map(|vm| vm.vcpus).sum();
+        }
         world
     }
 
@@ -170,7 +186,7 @@ impl Plan {
             self.vms.iter().map(|vm| format!("{} vCPUs with {} tasks", vm.vcpus, vm.tasks.len())).collect();
         format!(
             "seed {}: {nodes} nodes with {llcs} caches of {cores} cores of {threads} threads; {:?} on the host, {:?} in \
-             guests{}; {} groups, {} tasks; guests of {}; {} deeds",
+             guests{}; {} groups, {} tasks; guests of {}; {} deeds{}",
             self.seed,
             self.host,
             self.guest,
@@ -178,7 +194,8 @@ impl Plan {
             self.groups.len(),
             self.tasks.len(),
             guests.join(", "),
-            self.deeds.len()
+            self.deeds.len(),
+            if self.races > 0 { format!("; races, 1 gap in {}", self.races) } else { String::new() },
         )
     }
 }

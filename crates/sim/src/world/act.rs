@@ -104,6 +104,7 @@ impl World {
             || state.preempt > 0
             || !state.mutexes.is_empty()
             || !matches!(state.mode, Mode::Works | Mode::Between)
+            || machine.rcu.waits(task)
         {
             return;
         }

@@ -52,6 +52,7 @@ impl World {
         lane.tick_turn += 1;
         lane.ticks = false;
         if !online {
+            self.quiescent(m, cpu);
             for irq in std::mem::take(&mut self.lane_mut(m, cpu).pending) {
                 self.undelivered(m, irq);
             }

@@ -29,10 +29,10 @@ impl World {
     /// Sends an interrupt from one CPU of a machine to another.
     pub(super) fn send(&mut self, m: MachineId, from: u32, to: u32, irq: Irq) {
         let idle = self.curr(m, to).is_none();
-        let way = if idle && m == HOST { costs::IPI_IDLE } else { costs::IPI };
+        let way = if idle && m == HOST { self.costs.ipi_idle } else { self.costs.ipi };
         if m != HOST {
             // Without posted interrupts the sender leaves the guest for it.
-            self.burden(m, from, costs::EXIT + costs::EXIT_WORK + costs::ENTRY);
+            self.burden(m, from, self.costs.exit + self.costs.exit_work + self.costs.entry);
         }
         self.plan(self.now + way, Event::Irq { m, cpu: to, irq, from: Some(from) });
     }
@@ -43,7 +43,7 @@ impl World {
             return self.pend(m, cpu, irq, from);
         }
         if m != HOST {
-            self.burden(m, cpu, costs::EXIT + costs::ENTRY);
+            self.burden(m, cpu, self.costs.exit + self.costs.entry);
         }
         self.pause(m, cpu);
         self.handle(m, cpu, irq);
@@ -54,7 +54,7 @@ impl World {
     pub(super) fn handle(&mut self, m: MachineId, cpu: u32, irq: Irq) {
         self.tell(m, cpu, What::Interrupt(irq));
         self.note(2, u64::from(m.0) << 32 | u64::from(cpu), 0);
-        self.burden(m, cpu, if irq == Irq::Tick { costs::TICK } else { costs::INTERRUPT });
+        self.burden(m, cpu, if irq == Irq::Tick { self.costs.tick } else { self.costs.interrupt });
         self.lane_mut(m, cpu).in_irq = true;
         match irq {
             // A CPU whose idle task was told to look for work does so; the flag is set already on all others.
@@ -88,6 +88,9 @@ impl World {
             self.tick_steal(m, cpu);
             self.machines[m.0 as usize].kernel.tick(cpu);
             self.leave(m, cpu);
+            if self.preemptible(m, cpu) {
+                self.quiescent(m, cpu);
+            }
         }
         self.plan_tick(m, cpu);
     }
@@ -127,25 +130,28 @@ impl World {
         let by = self.cpu_or_other(m, by);
         let now = self.now;
         let home = self.machines[m.0 as usize].kernel.task(task).cpu;
-        if self.machines[m.0 as usize].kernel.cpu(home).locked && self.curr(m, home) == Some(task) {
+        let at_home = self.machines[m.0 as usize].kernel.cpu(home);
+        if (at_home.locked || at_home.sleeps) && at_home.curr == Some(task) {
             // p->on_cpu: it is about to leave its CPU, and the waker waits for that.
             self.machines[m.0 as usize].on_cpu[home as usize].push((task, by, sync));
             return;
         }
         self.enter(m, by);
         let selected = self.machines[m.0 as usize].kernel.wake_select(task, sync);
-        self.burden(m, by, costs::WAKE);
+        self.burden(m, by, self.costs.wake);
         let spent = self.leave(m, by);
         let Some((cpu, selected)) = selected else { return };
         self.state_mut(m, task).woken_at.get_or_insert(now);
-        let at = now + costs::WAKE_WINDOW + spent;
+        let at = now + self.costs.wake_window + spent;
         self.plan(at, Event::Activate { m, task, cpu, selected, waker: by });
     }
 
     /// Second half: the task reaches the run queue, unless that is locked by a CPU that switches.
     pub(super) fn activate(&mut self, m: MachineId, task: TaskId, cpu: u32, selected: bool, waker: u32) {
         let waker = self.cpu_or_other(m, waker);
-        let unlocked = self.dispatch_unlocks && self.lane(m, cpu).segment == Segment::Switch(None);
+        self.wait_rq(m, cpu);
+        let crosses = self.machines[m.0 as usize].kernel.cpu(cpu).crosses;
+        let unlocked = crosses || (self.dispatch_unlocks && self.lane(m, cpu).segment == Segment::Switch(None));
         if self.machines[m.0 as usize].kernel.cpu(cpu).locked && !unlocked {
             self.machines[m.0 as usize].locked_out[cpu as usize].push((task, selected, waker));
             return;

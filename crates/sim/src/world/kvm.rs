@@ -110,7 +110,7 @@ impl World {
         match self.state(HOST, task).mode {
             Mode::Polls => {
                 self.polled(m, cpu);
-                self.host_goes_on(task, costs::EXIT_WORK + costs::ENTRY);
+                self.host_goes_on(task, self.costs.exit_work + self.costs.entry);
             }
             Mode::Halted => {
                 // The sender's thread kicks it; a timer's interrupt comes to the CPU where the vCPU halted.
@@ -141,6 +141,7 @@ impl World {
     pub(super) fn guest_enter(&mut self, cpu: u32, task: TaskId) {
         let Some((m, vcpu)) = self.vcpu_of(task) else { return };
         self.state_mut(HOST, task).mode = Mode::InGuest;
+        self.quiescent(HOST, cpu);
         self.set_left(HOST, cpu, ENDLESS);
         self.resume(HOST, cpu);
         // SAFETY: the field lives as long as the host's object.
@@ -171,7 +172,7 @@ impl World {
         self.tell(m, vcpu, What::Leaves);
         self.save_state(m, vcpu);
         self.state_mut(HOST, task).mode = Mode::Enters;
-        self.set_left(HOST, cpu, costs::EXIT + costs::ENTRY);
+        self.set_left(HOST, cpu, self.costs.exit + self.costs.entry);
     }
 
     /// What KVM saves of the guest's registers.
@@ -207,7 +208,7 @@ impl World {
         v.halted_at = now;
         let poll = if alone { v.poll_ns } else { 0 };
         self.state_mut(HOST, task).mode = Mode::Polls;
-        self.set_left(HOST, cpu, costs::EXIT + costs::EXIT_WORK + poll);
+        self.set_left(HOST, cpu, self.costs.exit + self.costs.exit_work + poll);
         self.preempt_point(HOST, cpu);
     }
 
@@ -226,7 +227,7 @@ impl World {
         }
         let debt = self.lane(HOST, cpu).left;
         self.state_mut(HOST, task).mode = Mode::Enters;
-        self.set_left(HOST, cpu, debt + costs::EXIT_WORK + costs::ENTRY);
+        self.set_left(HOST, cpu, debt + self.costs.exit_work + self.costs.entry);
         self.resume(HOST, cpu);
     }
 

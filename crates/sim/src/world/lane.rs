@@ -1,7 +1,6 @@
 //! One CPU of a machine at work: segments of time, pauses, and calls of the scheduler.
 
 use super::{Event, HOST, Irq, MachineId, World};
-use crate::costs;
 use crate::kernel::{Effect, TaskId};
 use crate::trace::What;
 
@@ -108,6 +107,7 @@ impl World {
 
     /// Kernel code begins to run on a CPU.
     pub(super) fn enter(&mut self, m: MachineId, cpu: u32) {
+        self.claim(m, cpu);
         let now = self.now;
         let steal = self.steal_of(m, cpu);
         let in_irq = self.lane(m, cpu).in_irq;
@@ -157,19 +157,22 @@ impl World {
             let left = self.lane(m, cpu).left;
             self.machines[m.0 as usize].tasks[task.0 as usize].left = left;
         }
+        self.wait_rq(m, cpu);
         self.enter(m, cpu);
         let next = self.machines[m.0 as usize].kernel.pick(cpu);
         self.lane_mut(m, cpu).left = ENDLESS;
         let spent = self.leave(m, cpu);
+        let left = self.costs.schedule + spent;
         let lane = self.lane_mut(m, cpu);
         lane.segment = Segment::Switch(next);
-        lane.left = costs::SCHEDULE + spent;
+        lane.left = left;
         self.resume(m, cpu);
     }
 
     /// Second half: switches.
     fn switch(&mut self, m: MachineId, cpu: u32, next: Option<TaskId>) {
         self.pause(m, cpu);
+        self.wait_rq(m, cpu);
         self.enter(m, cpu);
         let kernel = &mut self.machines[m.0 as usize].kernel;
         let next = if kernel.chooses_anew(cpu) { kernel.pick(cpu) } else { next };
@@ -195,10 +198,11 @@ impl World {
         lane.left = left;
         if prev != next {
             self.after_switch(m, cpu, prev, next, gone);
-            self.burden(m, cpu, costs::SWITCH + spent);
+            self.burden(m, cpu, self.costs.switch + spent);
         } else {
             self.burden(m, cpu, spent);
         }
+        self.quiescent(m, cpu);
         self.flush_locked(m, cpu);
         if matches!(self.lane(m, cpu).segment, Segment::Switch(_)) {
             return;

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use super::lane::{ENDLESS, Lane};
 use super::mutex::{Mutex, Tries};
+use super::rcu::Rcu;
 use super::{Event, HOST, MachineId, World};
 use crate::kernel::group::{GroupId, Max};
 use crate::kernel::mask::{CpuMask, MAX_CPUS};
@@ -25,6 +26,8 @@ pub enum Policy {
     Entrain,
     /// A model of the kernel's own.
     Eevdf,
+    /// scx_simple of the kernel's tools, a check of the simulated kernel.
+    Simple,
 }
 
 /// What a new machine is like.
@@ -127,6 +130,7 @@ pub struct Machine {
     pub(super) locks: BTreeMap<u32, Lock>,
     pub(super) mutexes: BTreeMap<u32, Mutex>,
     pub(super) semaphores: BTreeMap<u32, Semaphore>,
+    pub(super) rcu: Rcu,
     /// Who waits at each barrier.
     pub(super) barriers: BTreeMap<u32, Vec<TaskId>>,
     pub(super) bpf_timers: HashMap<u32, u32>,
@@ -152,7 +156,8 @@ impl World {
         let cpus = topo.cpus();
         assert!(cpus as usize <= MAX_CPUS, "a simulated machine has at most {MAX_CPUS} CPUs");
         let side = if id == HOST { Side::Host } else { Side::Guest };
-        let object = Object::load(side, cpus).expect("memory for a scheduler");
+        let object =
+            Object::load(side, u32::from(spec.policy == Policy::Simple), cpus).expect("memory for a scheduler");
         let policy = self.policy_for(id, spec.policy, &object, cpus);
         match side {
             Side::Host => {
@@ -188,7 +193,8 @@ impl World {
         if side == Side::Host && policy == Policy::Entrain {
             object.set("extra_features", HOST_SCHED);
         }
-        let kernel = Kernel::new(topo, object, policy == Policy::Eevdf);
+        let mut kernel = Kernel::new(topo, object, policy == Policy::Eevdf);
+        kernel.costs = self.costs;
         self.machines.push(Machine {
             kernel,
             lanes: (0..cpus).map(|_| Lane::new(id == HOST)).collect(),
@@ -196,6 +202,7 @@ impl World {
             locks: BTreeMap::new(),
             mutexes: BTreeMap::new(),
             semaphores: BTreeMap::new(),
+            rcu: Rcu::default(),
             barriers: BTreeMap::new(),
             bpf_timers: HashMap::new(),
             locked_out: vec![Vec::new(); cpus as usize],

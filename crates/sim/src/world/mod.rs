@@ -13,6 +13,8 @@ mod kvm;
 mod lane;
 mod machine;
 mod mutex;
+mod race;
+mod rcu;
 mod record;
 mod spin;
 mod steps;
@@ -21,6 +23,7 @@ mod vm;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use crate::costs::Costs;
 use crate::kernel::TaskId;
 use crate::kernel::group::GroupId;
 use crate::rng::Rng;
@@ -99,6 +102,8 @@ pub struct World {
     /// The guests as KVM sees them.
     pub vms: Vec<Vm>,
     rng: Rng,
+    /// What things cost.
+    costs: Costs,
     /// What must hold.
     pub checks: Checks,
     /// Whether a dispatch that finds nothing has dropped the run queue's lock on the way, as the kernel does for each
@@ -112,6 +117,9 @@ pub struct World {
     pub notes: Vec<String>,
     recorder: Option<Recorder>,
     acts: Vec<Act>,
+    races: Option<race::Races>,
+    /// Events on other stacks may be amid a borrow of this one: no borrow is the only one (`race`).
+    _pinned: std::marker::PhantomPinned,
 }
 
 impl World {
@@ -124,6 +132,7 @@ impl World {
             machines: Vec::new(),
             vms: Vec::new(),
             rng: Rng::new(seed),
+            costs: Costs::HARDWARE,
             checks: Checks::default(),
             dispatch_unlocks: false,
             trace: 0xcbf2_9ce4_8422_2325,
@@ -131,11 +140,27 @@ impl World {
             notes: Vec::new(),
             recorder: None,
             acts: Vec::new(),
+            races: None,
+            _pinned: std::marker::PhantomPinned,
         }
     }
 
+    /// What things cost from here on.
+    pub fn set_costs(&mut self, costs: Costs) {
+        self.costs = costs;
+        for machine in &mut self.machines {
+            machine.kernel.costs = costs;
+        }
+    }
+
+    /// What they cost now.
+    pub fn costs(&self) -> Costs {
+        self.costs
+    }
+
     fn plan(&mut self, at: u64, event: Event) {
-        debug_assert!(at >= self.now, "{event:?} is planned for the past");
+        debug_assert!(at >= self.now || self.races.is_some(), "{event:?} is planned for the past");
+        let at = at.max(self.now);
         self.order += 1;
         self.planned.push(Reverse(Planned { at, order: self.order, event }));
     }
@@ -152,6 +177,9 @@ impl World {
         if self.now == 0 {
             self.plan(0, Event::Daemon);
             self.plan(Self::WATCHDOG, Event::Watchdog);
+        }
+        if self.races.is_some() {
+            self.run_races(end);
         }
         while let Some(Reverse(next)) = self.planned.peek().copied() {
             if next.at > end || self.stopped() {

@@ -4,7 +4,6 @@
 use std::collections::VecDeque;
 
 use super::{MachineId, World};
-use crate::costs;
 use crate::kernel::TaskId;
 use crate::program::Step;
 use crate::trace::What;
@@ -62,7 +61,7 @@ impl World {
         mutex.sleepers.push_back(task);
         let tries = &mut self.state_mut(m, task).tries;
         (tries.spun, tries.slept) = (false, true);
-        self.burden(m, cpu, costs::SYSCALL);
+        self.burden(m, cpu, self.costs.syscall);
         Tried::Sleeps
     }
 
@@ -93,7 +92,7 @@ impl World {
             self.spin_over(m, next);
         }
         if wakes {
-            self.burden(m, cpu, costs::SYSCALL);
+            self.burden(m, cpu, self.costs.syscall);
         }
         let Some(sleeper) = sleeper else { return false };
         self.wake(m, cpu, sleeper, false);

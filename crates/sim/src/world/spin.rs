@@ -3,7 +3,6 @@
 use super::kvm::Arch;
 use super::lane::ENDLESS;
 use super::{HOST, MachineId, World};
-use crate::costs;
 use crate::trace::What;
 
 impl World {
@@ -12,8 +11,8 @@ impl World {
         match m {
             HOST => ENDLESS,
             _ => match self.vms[m.0 as usize - 1].arch {
-                Arch::Arm64 => costs::WFE_WINDOW,
-                Arch::Amd | Arch::Apicv => costs::PLE_WINDOW,
+                Arch::Arm64 => self.costs.wfe_window,
+                Arch::Amd | Arch::Apicv => self.costs.ple_window,
                 Arch::Untrapped => ENDLESS,
             },
         }
@@ -31,7 +30,7 @@ impl World {
             return self.resume(m, vcpu);
         }
         self.pause(HOST, cpu);
-        self.burden(HOST, cpu, costs::EXIT_WORK);
+        self.burden(HOST, cpu, self.costs.exit_work);
         self.enter(HOST, cpu);
         if arch == Arch::Arm64 {
             self.machines[0].kernel.probe_wfx();
@@ -55,7 +54,7 @@ impl World {
         let start = self.vms[vm].last_boosted + 1;
         let (mut tries, mut yielded) = (3, false);
         for index in (0..count).map(|i| (start + i) % count).filter(|index| *index != me) {
-            self.machines[0].kernel.spent += costs::SPIN_LOOK;
+            self.machines[0].kernel.spent += self.costs.spin_look;
             let v = &mut self.vms[vm].vcpus[index as usize];
             // SAFETY: the fields live as long as the host's object.
             let (kernel, pending, spins) = unsafe {

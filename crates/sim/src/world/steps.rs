@@ -4,7 +4,6 @@ use super::lane::ENDLESS;
 use super::machine::Mode;
 use super::mutex::Tried;
 use super::{Event, Irq, MachineId, World};
-use crate::costs;
 use crate::kernel::TaskId;
 use crate::kernel::mask::CpuMask;
 use crate::program::Step;
@@ -80,13 +79,13 @@ impl World {
                         return self.block(m, cpu, task);
                     }
                     semaphore.count -= 1;
-                    self.burden(m, cpu, costs::SYSCALL);
+                    self.burden(m, cpu, self.costs.syscall);
                 }
                 Step::Post(semaphore) | Step::PostSync(semaphore) => {
-                    self.burden(m, cpu, costs::SYSCALL);
+                    self.burden(m, cpu, self.costs.syscall);
                     if self.post(m, cpu, semaphore, matches!(step, Step::PostSync(_))) {
                         // The waker goes on when the task that it wakes is in its queue.
-                        let left = self.lane(m, cpu).left + costs::WAKE_WINDOW;
+                        let left = self.lane(m, cpu).left + self.costs.wake_window;
                         self.work(m, cpu, task, left);
                         return self.preempt_point(m, cpu);
                     }
@@ -111,14 +110,14 @@ impl World {
                     Tried::Spins(mutex) => {
                         self.state_mut(m, task).mode = Mode::SpinsForMutex(mutex);
                         self.tell(m, cpu, What::Spins { task, on: Spin::Mutex(mutex) });
-                        self.set_left(m, cpu, debt + costs::MUTEX_SPIN);
+                        self.set_left(m, cpu, debt + self.costs.mutex_spin);
                         return self.preempt_point(m, cpu);
                     }
                     Tried::Sleeps => return self.block(m, cpu, task),
                 },
                 Step::Release => {
                     if self.release_mutex(m, cpu, task) {
-                        let left = self.lane(m, cpu).left + costs::WAKE_WINDOW;
+                        let left = self.lane(m, cpu).left + self.costs.wake_window;
                         self.work(m, cpu, task, left);
                         return self.preempt_point(m, cpu);
                     }
@@ -141,6 +140,11 @@ impl World {
                         return self.broadcast(m, cpu, task, &others);
                     }
                 }
+                Step::Synchronize => {
+                    self.state_mut(m, task).at += 1;
+                    self.synchronize(m, task);
+                    return self.block(m, cpu, task);
+                }
                 Step::Yield => {
                     self.state_mut(m, task).at += 1;
                     self.enter(m, cpu);
@@ -155,7 +159,7 @@ impl World {
                 }
                 Step::Guest => {
                     self.state_mut(m, task).mode = Mode::Enters;
-                    self.set_left(m, cpu, debt + costs::ENTRY);
+                    self.set_left(m, cpu, debt + self.costs.entry);
                     return self.preempt_point(m, cpu);
                 }
             }
@@ -241,12 +245,13 @@ impl World {
         if broadcast {
             self.preempt_add(m, cpu, task, false);
         }
+        let handover = self.costs.handover;
         let state = self.state_mut(m, task);
         state.mode = Mode::Works;
-        state.left = costs::HANDOVER;
+        state.left = handover;
         if runs && !matches!(self.lane(m, cpu).segment, super::lane::Segment::Switch(_)) {
             self.pause(m, cpu);
-            self.set_left(m, cpu, costs::HANDOVER);
+            self.set_left(m, cpu, self.costs.handover);
             self.resume(m, cpu);
         }
     }

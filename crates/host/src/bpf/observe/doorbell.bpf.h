@@ -3,7 +3,6 @@
 #ifndef ENTRAIN_OBSERVE_DOORBELL_BPF_H
 #define ENTRAIN_OBSERVE_DOORBELL_BPF_H
 
-#include "../channel.bpf.h"
 #include "state.bpf.h"
 
 /*

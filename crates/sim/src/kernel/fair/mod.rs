@@ -85,6 +85,15 @@ impl Kernel {
         &mut self.fair.as_mut().expect("the machine runs EEVDF").queues[cpu as usize]
     }
 
+    /// As [`Kernel::scx_queued_twice`].
+    pub(super) fn fair_queued_twice(&self) -> Option<String> {
+        let queues = &self.fair.as_ref()?.queues;
+        let mut seen = vec![false; self.tasks.len()];
+        let mut all = queues.iter().flat_map(|queue| queue.tasks.iter().chain(&queue.limbo));
+        let twice = all.find(|id| std::mem::replace(&mut seen[id.0 as usize], true))?;
+        Some(format!("{twice:?} is in two queues"))
+    }
+
     fn base_slice(&self) -> i64 {
         self.fair.as_ref().expect("the machine runs EEVDF").slice
     }

@@ -30,6 +30,7 @@ impl Kernel {
         locked: Option<u32>,
         call: impl FnOnce(&Object, &Ops) -> R,
     ) -> R {
+        let held = self.hold(locked);
         let current = match self.cpu(self.this_cpu).curr {
             Some(task) => self.pointer(task),
             None => self.idle_pointer(),
@@ -57,11 +58,13 @@ impl Kernel {
             let result = call(&*object, &ops);
             ((*context).machine, (*context).cpu, (*context).current, (*context).subjects) = saved;
             let Done { helpers, lookups, atomics, inlined, shared } = std::mem::take(&mut (*context).done);
-            (*machine).spent += crate::costs::OPERATION + (helpers + lookups) * crate::costs::HELPER;
+            let costs = (*machine).costs;
+            (*machine).spent += costs.operation + (helpers + lookups) * costs.helper;
             (*machine).counts.add(Count { events: 0, operations: 1, helpers, lookups, atomics, inlined, shared });
             result
         };
         self.scx.locked_rq = outer;
+        self.release(locked, held);
         result
     }
 

@@ -131,6 +131,14 @@ impl Kernel {
     pub(super) fn dispatch_to_local_dsq(&mut self, dsq: DsqIndex, id: TaskId, verdict: Direct) {
         let Direct { slice, vtime, flags, .. } = verdict;
         let cpu = dsq.0;
+        let state = self.task(id).scx.state;
+        if self.task(id).cpu != cpu
+            && self.cross(&[self.task(id).cpu, cpu])
+            && (self.task(id).scx.state != state || self.task(id).scx.dsq.is_some())
+        {
+            // It was dequeued meanwhile, and whoever did that has seen to it.
+            return;
+        }
         self.task_mut(id).scx.state = OpsState::None;
         if self.task(id).cpu == cpu {
             self.dispatch_enqueue(dsq, id, Insertion { slice, vtime, flags, apply: true });
@@ -163,11 +171,19 @@ impl Kernel {
 
     /// `scx_consume_dispatch_q()`: moves the first task that may run there to a CPU's local queue.
     pub(super) fn consume_dispatch_q(&mut self, cpu: u32, dsq: DsqIndex) -> bool {
-        let fits = |id: &&TaskId| self.task(**id).cpu == cpu || self.task_can_run_on_remote_rq(**id, cpu);
-        let Some(id) = self.dsq(dsq).tasks.iter().find(fits).copied() else { return false };
-        self.unlink_from_dsq(id);
-        self.move_to_local_dsq(id, cpu, 0);
-        true
+        loop {
+            let fits = |id: &&TaskId| self.task(**id).cpu == cpu || self.task_can_run_on_remote_rq(**id, cpu);
+            let Some(id) = self.dsq(dsq).tasks.iter().find(fits).copied() else { return false };
+            let home = self.task(id).cpu;
+            // consume_remote_task(): whether it has got away is seen when the locks are there.
+            let crossed = home != cpu && self.cross(&[home]);
+            if crossed && (self.task(id).scx.dsq != Some(dsq) || self.task(id).cpu != home) {
+                continue;
+            }
+            self.unlink_from_dsq(id);
+            self.move_to_local_dsq(id, cpu, 0);
+            return true;
+        }
     }
 
     /// `scx_move_local_task_to_local_dsq()` or its like for a task of another CPU.

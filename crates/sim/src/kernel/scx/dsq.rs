@@ -212,6 +212,14 @@ impl Kernel {
         }
     }
 
+    /// Who stands in two queues, or twice in one, in words.
+    pub(in super::super) fn scx_queued_twice(&self) -> Option<String> {
+        let mut seen = vec![false; self.tasks.len()];
+        let mut all = self.scx.dsqs.iter().flat_map(|dsq| &dsq.tasks);
+        let twice = all.find(|id| std::mem::replace(&mut seen[id.0 as usize], true))?;
+        Some(format!("{twice:?} is in two queues"))
+    }
+
     /// `scx_set_task_slice()`.
     pub(super) fn set_task_slice(&mut self, id: TaskId, slice: u64) {
         self.set_slice(id, slice);
@@ -242,5 +250,41 @@ impl Kernel {
         let queue = &mut self.dsq_mut(dsq).tasks;
         let at = queue.iter().position(|other| *other == id).expect("a queued task is in its queue");
         queue.remove(at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::kernel::Kernel;
+    use crate::kernel::topology::Shape;
+    use crate::program::Step::Compute;
+    use crate::program::Time::Fixed;
+    use crate::scenario::{Arm, host, tasks};
+    use crate::world::HOST;
+
+    fn busy() -> crate::world::World {
+        let mut world = host(1, Shape::flat(2), Arm::HOST);
+        tasks(&mut world, HOST, "hog", 6, &[Compute(Fixed(1_000_000))]);
+        world.run(50_000_000);
+        world
+    }
+
+    fn waiter(kernel: &Kernel) -> (usize, crate::kernel::TaskId) {
+        let queues = kernel.scx.dsqs.iter().enumerate();
+        queues.flat_map(|(i, dsq)| dsq.tasks.front().map(|id| (i, *id))).next().expect("four of six wait")
+    }
+
+    #[test]
+    fn the_rule_of_queues_finds_who_stands_where_he_should_not() {
+        let mut world = busy();
+        let kernel = &mut world.machines[0].kernel;
+        assert_eq!(kernel.check_queues(), None);
+        let (queue, id) = waiter(kernel);
+        let other = if queue == 0 { 1 } else { 0 };
+        kernel.scx.dsqs[other].tasks.push_back(id);
+        assert_eq!(kernel.check_queues(), Some(format!("{id:?} is in two queues")));
+        kernel.scx.dsqs[other].tasks.pop_back();
+        kernel.scx.dsqs[queue].tasks.pop_front();
+        assert!(kernel.check_queues().is_some_and(|what| what.contains("does not know it")));
     }
 }

@@ -141,6 +141,16 @@ impl Kernel {
             self.scx_fail(format!("SCX_DSQ_LOCAL[_ON] target CPU {} not allowed for {id:?}", dst.0));
             dst = self.global_dsq();
         }
+        let home = self.task(id).cpu;
+        if self.is_local(dst) && dst.0 != home && self.cross(&[home, dst.0]) {
+            if self.cursor_lost_task(it, DsqIndex(from as u32), id) || self.task(id).cpu != home {
+                return false;
+            }
+        } else if self.scx.locked_rq != Some(home) && self.cross(&[home]) {
+            if self.cursor_lost_task(it, DsqIndex(from as u32), id) || self.task(id).cpu != home {
+                return false;
+            }
+        }
         self.unlink_from_dsq(id);
         if self.is_local(dst) {
             self.move_to_local_dsq(id, dst.0, flags);
@@ -215,6 +225,7 @@ impl Kernel {
 
     /// `kick_one_cpu()`, `kick_one_cpu_if_idle()`. A CPU between choice and switch gets its kick after the switch.
     pub(in super::super) fn kick(&mut self, cpu: u32, flags: u64) {
+        self.wait_rq(cpu);
         if self.cpu(cpu).locked {
             self.cpu_mut(cpu).kicks.push((cpu, flags));
             return;

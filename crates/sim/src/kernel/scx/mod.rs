@@ -17,7 +17,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use super::mask::CpuMask;
 use super::{Kernel, TaskId};
-use crate::native::{CgroupPtr, Object, Ops, TaskArgs, TaskFields, TaskPtr};
+use crate::native::{CgroupPtr, Context, Object, Ops, TaskArgs, TaskFields, TaskPtr};
 use dsq::{Dsq, DsqIndex};
 use enqueue::{Direct, OpsState};
 
@@ -90,6 +90,17 @@ pub(super) struct Scx {
     kicks: Vec<(u32, u64)>,
     snapshots: Vec<Option<Vec<TaskId>>>,
     idle_task: Option<TaskPtr>,
+}
+
+/// What belongs to one operation, and is put aside while another's runs.
+pub(super) struct ScxOperation {
+    direct: dsq::DirectSlot,
+    locked_rq: Option<u32>,
+    in_select_cpu: Option<TaskId>,
+    dispatching: dispatch::Buffer,
+    deferred: Vec<TaskId>,
+    reenqs: Vec<DsqIndex>,
+    kicks: Vec<(u32, u64)>,
 }
 
 /// Identifiers of DSQs are small numbers with a few high bits.
@@ -169,6 +180,48 @@ impl Kernel {
     /// Whether the class has a scheduler.
     pub(crate) fn scx_attached(&self) -> bool {
         self.scx.ops.is_some()
+    }
+
+    /// The CPU whose run queue the operation that runs has locked.
+    pub(super) fn scx_locked(&self) -> Option<u32> {
+        self.scx.locked_rq
+    }
+
+    /// Where the object keeps the moment.
+    pub(super) fn scx_context(&self) -> *mut Context {
+        self.scx.object.as_ref().expect("every machine has an object").context()
+    }
+
+    pub(super) fn scx_save(&mut self) -> ScxOperation {
+        use std::mem::take;
+        let scx = &mut self.scx;
+        ScxOperation {
+            direct: take(&mut scx.direct),
+            locked_rq: take(&mut scx.locked_rq),
+            in_select_cpu: take(&mut scx.in_select_cpu),
+            dispatching: take(&mut scx.dispatching),
+            deferred: take(&mut scx.deferred),
+            reenqs: take(&mut scx.reenqs),
+            kicks: take(&mut scx.kicks),
+        }
+    }
+
+    pub(super) fn scx_restore(&mut self, operation: ScxOperation) {
+        let ScxOperation { direct, locked_rq, in_select_cpu, dispatching, deferred, reenqs, kicks } = operation;
+        let scx = &mut self.scx;
+        (scx.direct, scx.locked_rq, scx.in_select_cpu, scx.dispatching) =
+            (direct, locked_rq, in_select_cpu, dispatching);
+        (scx.deferred, scx.reenqs, scx.kicks) = (deferred, reenqs, kicks);
+    }
+
+    /// Plants a known race: from here on the scheduler is not told of CPUs that idle, so that it cannot look again.
+    pub fn leave_out_update_idle(&mut self) {
+        if let Some(object) = &mut self.scx.object {
+            object.ops.update_idle = None;
+        }
+        if let Some(ops) = &mut self.scx.ops {
+            ops.update_idle = None;
+        }
     }
 
     /// Whether operations are bypassed.

@@ -14,7 +14,11 @@ pub struct Stall {
 impl Kernel {
     /// `check_rq_for_timeouts()` for all CPUs.
     pub fn check_timeouts(&self) -> Option<Stall> {
-        let timeout = self.scx.ops?.timeout_ms * 1_000_000;
+        // SCX_WATCHDOG_MAX_TIMEOUT, where the scheduler names none.
+        let timeout = match self.scx.ops?.timeout_ms {
+            0 => 30_000,
+            ms => ms,
+        } * 1_000_000;
         self.tasks.iter().find_map(|task| {
             let waited = self.now.saturating_sub(task.scx.runnable_at?);
             (waited > timeout && !self.runs(task.id)).then_some(Stall { task: task.id, waited })
