@@ -32,7 +32,7 @@ pub fn recording(world: &World, from: u64) -> Recording {
     for (number, vm) in world.vms.iter().enumerate() {
         let vcpus: Vec<_> = (0..).zip(&vm.vcpus).map(|(id, vcpu)| (id, tid(vcpu.task))).collect();
         let pid = vm.vcpus.first().map_or(0, |vcpu| kernel.task(vcpu.task).tgid);
-        recording.vms.push(RecordedVm { name: format!("guest {number}"), pid, chosen: true, vcpus });
+        recording.vms.push(RecordedVm { name: format!("guest {number}"), pid, chosen: true, vcpus, counter: None });
     }
     for task in &kernel.tasks {
         recording.names.insert(task.pid as u32, (task.tgid as u32, world.name(HOST, task.id)));
