@@ -9,10 +9,11 @@ BINS      := entrain entrain-lab entrain-sim entrain-load
 MACHINES  := entrain entrain-lab-agent entrain-load
 EMULATION := entrain-cpufreq-emulation
 PREFIX    ?= /usr/local
+TRIPLE    ?= $(NATIVE)
 FORMATTED := $(shell git ls-files -co --exclude-standard 'crates/*.bpf.c' 'crates/*.h' crates/lab-dilation/src/clock.c)
 
 .DEFAULT_GOAL := help
-.PHONY: fuzz-build help setup toolchain build lab results test lint unit search fuzz-short fuzz fuzz-merge audit complexity lab-test package package-arm64 package-test install uninstall clean
+.PHONY: fuzz-build help setup toolchain build lab results test lint unit search fuzz-short fuzz fuzz-merge audit complexity lab-test programs package package-arm64 package-rpm sbom package-test install uninstall clean
 
 help: ## this list
 	@echo "Entrain: host and guest schedulers in step, on stock kernels. Targets:"
@@ -79,17 +80,24 @@ lab-test: build
 	target/release/entrain lab run channel --quick --json target/channel.json
 	target/release/entrain lab run gate --json target/gate.json
 
-package: toolchain ## build the Debian packages into target/package
-	$(RUN) cargo build --release --locked --target $(NATIVE) -p entrain
-	$(RUN) cargo build --profile agent --locked --target $(NATIVE) -p entrain-guest
-	ln -f target/$(NATIVE)/agent/entrain-guest target/$(NATIVE)/release/entrain-guest
+# The programs of the packages, for TRIPLE.
+programs: toolchain
+	$(RUN) cargo build --release --locked --target $(TRIPLE) -p entrain
+	$(RUN) cargo build --profile agent --locked --target $(TRIPLE) -p entrain-guest
+	ln -f target/$(TRIPLE)/agent/entrain-guest target/$(TRIPLE)/release/entrain-guest
+
+package: programs ## build the Debian packages into target/package
 	scripts/package.sh target/$(NATIVE)/release target/package
 
 package-arm64: package ## the same for arm64
-	$(RUN) cargo build --release --locked --target $(GUEST) -p entrain
-	$(RUN) cargo build --profile agent --locked --target $(GUEST) -p entrain-guest
-	ln -f target/$(GUEST)/agent/entrain-guest target/$(GUEST)/release/entrain-guest
-	$(RUN) env NATIVE=target/$(NATIVE)/release/entrain scripts/package.sh target/$(GUEST)/release target/package
+	$(MAKE) programs TRIPLE=$(GUEST)
+	NATIVE=target/$(NATIVE)/release/entrain scripts/package.sh target/$(GUEST)/release target/package
+
+package-rpm: programs ## build the RPM packages into target/package (needs root, once, for rpmbuild)
+	scripts/package-rpm.sh target/$(NATIVE)/release target/package
+
+sbom: toolchain ## write target/sbom.cdx.json: what is linked into the programs, for programs (builds cargo-cyclonedx once)
+	$(RUN) scripts/sbom.sh target/sbom.cdx.json
 
 package-test: package ## install, upgrade and purge the packages in a clean Debian (needs root), check rules and dashboard
 	scripts/package-test.sh target/$(NATIVE)/release

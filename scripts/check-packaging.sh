@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Checks what other programs read: Prometheus' rules and their tests, the expressions of Grafana's dashboard, the units.
-# promtool comes from Debian's package, unpacked in a temporary folder.
+# promtool comes from Debian's package, unpacked in a temporary folder. --renew writes the rules as the Prometheus operator
+# reads them, instead of checking that they are those.
 set -euo pipefail
 
 repo=$(cd "$(dirname "$0")/.." && pwd)
@@ -12,6 +13,14 @@ if [[ -z $promtool ]]; then
     (cd "$room" && apt-get -qq download prometheus 2>/dev/null && dpkg-deb -x prometheus_*.deb root)
     promtool=$room/root/usr/bin/promtool
 fi
+rules=$repo/packaging/kubernetes/monitoring/rules.yaml
+{
+    echo "# Made of packaging/prometheus/entrain.rules.yml: scripts/check-packaging.sh --renew"
+    printf 'apiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nmetadata: {name: entrain-host, namespace: entrain}\nspec:\n'
+    sed 's/^\(.\)/  \1/' "$repo/packaging/prometheus/entrain.rules.yml"
+} >"$room/rules.yaml"
+if [[ ${1:-} == --renew ]]; then cp "$room/rules.yaml" "$rules"; fi
+cmp "$room/rules.yaml" "$rules" || { echo "check-packaging: $rules is not made of the rules: --renew" >&2; exit 1; }
 "$promtool" check rules "$repo/packaging/prometheus/entrain.rules.yml"
 (cd "$repo/packaging/prometheus" && "$promtool" test rules entrain.test.yml)
 

@@ -44,9 +44,12 @@ entrain host --check-config --config /etc/entrain/host.toml
 # 0 and 1 are answers; 2 would mean that it could not look.
 entrain doctor --role host >/tmp/doctor || [ $? = 1 ] || fail "doctor"
 head -1 /tmp/doctor
-for file in /usr/lib/systemd/system/entrain-host.service /usr/share/bash-completion/completions/entrain; do
-    [ -s $file ] || fail "$file is missing"
+for file in /usr/lib/systemd/system/entrain-host.service /usr/share/bash-completion/completions/entrain \
+    /usr/share/doc/entrain/copyright /usr/share/entrain/ignition/entrain-guest.bu; do
+    # minbase may leave documentation out.
+    dpkg -L entrain | sed 's,^/lib/,/usr/lib/,' | grep -qx $file || fail "$file is missing"
 done
+[ -x /usr/share/entrain/libvirt/entrain-hook ] || fail "libvirt would not run the hook"
 for page in entrain.1 entrain-host.8 entrain-top.1 entrain-trial.1 entrain-doctor.1 entrain-guest.8; do
     # minbase has no manuals, and dpkg leaves them out where it is told to.
     dpkg -L entrain entrain-guest | grep -q "/man${page##*.}/$page.gz" || fail "no manual $page"
@@ -55,6 +58,10 @@ done
 
 echo 'default = "batch"' >>/etc/entrain/host.toml
 dpkg -i --force-confold /debs/entrain_*-2_*.deb /debs/entrain-guest_*-2_*.deb >/dev/null
+# A unit that systemd would run is asked of deb-systemd-invoke, which goes by policy-rc.d.
+grep -q 'deb-systemd-invoke try-restart .*entrain-host' /var/lib/dpkg/info/entrain.postinst || fail "upgrades restart nothing"
+grep -q 'deb-systemd-invoke stop entrain-host' /var/lib/dpkg/info/entrain.prerm || fail "a removal stops nothing"
+if grep -q 'systemctl.*restart\|systemctl.*start ' /var/lib/dpkg/info/entrain*.p*; then fail "not by policy-rc.d"; fi
 say "upgraded: $(dpkg-query -W -f '${Package} ${Version}; ' 'entrain*')"
 grep -q '^default = "batch"' /etc/entrain/host.toml || fail "the upgrade lost the operator's configuration"
 entrain host --check-config --config /etc/entrain/host.toml | grep -q "default 'batch'" || fail "configuration"

@@ -1,5 +1,8 @@
 #!/usr/bin/env bash
 # Installs what building Entrain and running its lab need from the system: only what is missing, without questions.
+#
+#   scripts/setup.sh [packages|rpm]       what building Debian or RPM packages needs as well
+#
 # Everything bigger (compilers, emulators, kernels, guests' programs) lives in the user's cache and is not installed.
 set -euo pipefail
 
@@ -13,6 +16,11 @@ needs=(
     "/etc/ssl/certs/ca-certificates.crt ca-certificates"
     "/usr/share/keyrings/debian-archive-keyring.gpg debian-archive-keyring"
 )
+
+case ${1:-} in
+packages) needs+=("dh debhelper" "dpkg-buildpackage dpkg-dev") ;;
+rpm) needs+=("rpmbuild rpm") ;;
+esac
 
 missing=()
 for need in "${needs[@]}"; do

@@ -10,6 +10,7 @@ fn main() {
         .plain(&["entrain_track_args", "entrain_link_args", "entrain_link_op"])
         .plain(&["entrain_tick_args", "entrain_selftest_args"])
         .build();
+    Skeleton::of("watch").build();
     Skeleton::of("sched")
         .plain(&["sched_class", "sched_stats", "sched_public", "sched_arrange_args"])
         .plain(&["sched_perf_cpu", "entrain_util", "entrain_perf_level"])

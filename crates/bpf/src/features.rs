@@ -21,6 +21,8 @@ pub enum Lockdown {
 pub struct Features {
     /// Type information of the kernel is there (CONFIG_DEBUG_INFO_BTF).
     pub btf: bool,
+    /// BPF may call a function so many times (since 5.17): the one loop that all kernels in question have.
+    pub bpf_loop: bool,
     /// BPF may hold user memory in task storage (since 6.13): how host BPF sees guest pages.
     pub task_uptr: bool,
     /// Schedulers in BPF (CONFIG_SCHED_CLASS_EXT, since 6.12).
@@ -67,6 +69,7 @@ impl Features {
         let has = |name| names.as_ref().is_some_and(|names| names.has(name));
         Self {
             btf: names.is_some(),
+            bpf_loop: has("BPF_FUNC_loop"),
             task_uptr: has("BPF_UPTR"),
             sched_ext: has("sched_ext_ops"),
             schedules_guest: GUEST_CALLS.iter().all(|name| has(name)),
@@ -91,7 +94,7 @@ impl Features {
         };
         need(self.capable, "root's capabilities (SYS_ADMIN, SYS_PTRACE, BPF, PERFMON): run as root");
         need(self.btf, "the kernel's type information: use a kernel built with CONFIG_DEBUG_INFO_BTF");
-        need(!self.btf || self.task_uptr, "user memory in BPF task storage: use Linux 6.13 or newer");
+        need(!self.btf || self.bpf_loop, "loops in BPF: use Linux 6.1 or newer");
         need(!self.btf || self.kvm, "KVM: load its module (kvm_intel or kvm_amd), or boot arm64 at EL2");
         need(
             self.lockdown != Lockdown::Confidentiality,
@@ -99,7 +102,15 @@ impl Features {
         );
         missing
     }
+
+    /// Why a host with this kernel cannot pair with guests, in plain words; it observes all the same.
+    pub fn missing_for_pairing(&self) -> Option<&'static str> {
+        (!self.task_uptr).then_some(NO_UPTR)
+    }
 }
+
+/// Why no guest can be paired on a kernel without `task_uptr`.
+const NO_UPTR: &str = "its BPF holds no user memory in task storage (Linux 6.13 and newer do)";
 
 /// Whether the kernel itself, not a module, lists a symbol of this name.
 fn has_symbol(root: &Root, name: &str) -> bool {

@@ -17,16 +17,16 @@ pub(crate) fn ask(machine: &Machine) -> Option<Daemon> {
 }
 
 fn uptr(machine: &Machine, features: &Features) -> Finding {
-    const FOR: &str = "entrain host: guests' pages in the hands of BPF (user memory in task storage)";
-    if features.task_uptr {
+    const FOR: &str = "pairing with guests, and --mode schedule; entrain host watches without it";
+    let Some(why) = features.missing_for_pairing() else {
         return Finding::ok("host.uptr", FOR, "BPF holds user memory in task storage");
-    }
+    };
     let release = machine.release().unwrap_or_default();
     Finding::missing(
         "host.uptr",
         FOR,
-        format!("Linux {release} has no user memory in BPF task storage"),
-        "boot Linux 6.13 or newer with CONFIG_DEBUG_INFO_BTF=y",
+        format!("pairing is unsupported on Linux {release}: {why}"),
+        "boot Linux 6.13 or newer with CONFIG_DEBUG_INFO_BTF=y; entrain host, top and metrics work without",
     )
 }
 

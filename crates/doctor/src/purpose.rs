@@ -10,7 +10,7 @@ use crate::machine::Machine;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Purpose {
-    /// See who waits for whom: `entrain record` and `report`; and with `host.uptr` `entrain host`, `top`, metrics
+    /// See who waits for whom: `entrain record` and `report`, `entrain host`, `top`, metrics
     Watch,
     /// Host and guests tell each other: `entrain host --mode observe`, `entrain guest`
     Pair,

@@ -58,6 +58,9 @@ fn agent(vm: &RunningVm, daemon: &Daemon) -> Option<Finding> {
             let remedy = "journalctl -u entrain-host tells why the host does not take what the agent offers";
             Finding::warn("vm.agent", FOR, "an agent's offer was refused", remedy)
         }
+        Channel::Unsupported => {
+            Finding::warn("vm.agent", FOR, "this host's kernel can pair with no guest", "see host.uptr")
+        }
         Channel::Silent => {
             let remedy = "in the guest: systemctl enable --now entrain-guest, or: entrain guest";
             Finding::warn("vm.agent", FOR, "no agent has been found in the guest", remedy)

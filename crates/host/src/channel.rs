@@ -16,14 +16,16 @@ pub enum Channel {
     Migrating,
     /// The guest offers what this host does not accept; the log says why.
     Refused,
+    /// This host's kernel cannot hold a guest's page: it is watched, and told nothing.
+    Unsupported,
 }
 
 impl Channel {
     /// All there are.
-    pub const ALL: [Self; 6] =
-        [Self::Silent, Self::Partial, Self::Paired, Self::ReadOnly, Self::Migrating, Self::Refused];
+    pub const ALL: [Self; 7] =
+        [Self::Silent, Self::Partial, Self::Paired, Self::ReadOnly, Self::Migrating, Self::Refused, Self::Unsupported];
 
-    /// A word of at most 9 letters.
+    /// A word of at most 11 letters.
     pub fn word(self) -> &'static str {
         match self {
             Self::Silent => "silent",
@@ -32,6 +34,7 @@ impl Channel {
             Self::ReadOnly => "read-only",
             Self::Migrating => "migrating",
             Self::Refused => "refused",
+            Self::Unsupported => "unsupported",
         }
     }
 }

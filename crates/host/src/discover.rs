@@ -25,6 +25,8 @@ pub(crate) struct FoundVcpu {
     pub(crate) tid: i32,
     /// Address of the kernel's struct kvm_vcpu.
     pub(crate) kvm_vcpu: u64,
+    /// By how much its counter is ahead of the host's, where the kernel tells.
+    pub(crate) counter: Option<i64>,
 }
 
 /// Groups records by VM (the address of the kernel's struct kvm). A process may hold a file twice; that changes nothing.
@@ -37,7 +39,14 @@ pub(crate) fn group(found: &[Found]) -> BTreeMap<u64, FoundVm> {
             FOUND_VM => vm.user = record.id,
             // KVM knows the thread once it has entered the vCPU for the first time.
             FOUND_VCPU if record.tid > 0 => {
-                vm.vcpus.insert(record.id, FoundVcpu { tid: record.tid, kvm_vcpu: record.a });
+                vm.vcpus.insert(
+                    record.id,
+                    FoundVcpu {
+                        tid: record.tid,
+                        kvm_vcpu: record.a,
+                        counter: (record.c == 1).then_some(record.b.cast_signed()),
+                    },
+                );
             }
             FOUND_SLOT => {
                 let slot = MemorySlot { gpa: record.a, size: record.b, hva: record.c, flags: record.id };

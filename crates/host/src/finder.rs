@@ -44,6 +44,8 @@ pub struct MachineVcpu {
     pub tid: i32,
     /// Address of the kernel's struct kvm_vcpu, for probes.
     pub kvm_vcpu: u64,
+    /// By how much its counter is ahead of the host's, where the kernel tells.
+    pub counter: Option<i64>,
 }
 
 impl Finder {
@@ -85,7 +87,12 @@ impl Finder {
                 vcpus: found
                     .vcpus
                     .iter()
-                    .map(|(id, vcpu)| MachineVcpu { id: *id, tid: vcpu.tid, kvm_vcpu: vcpu.kvm_vcpu })
+                    .map(|(id, vcpu)| MachineVcpu {
+                        id: *id,
+                        tid: vcpu.tid,
+                        kvm_vcpu: vcpu.kvm_vcpu,
+                        counter: vcpu.counter,
+                    })
                     .collect(),
             })
             .collect();

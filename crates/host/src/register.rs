@@ -7,7 +7,6 @@ use std::time::Instant;
 use entrain_channel::page::PAGE_SIZE;
 use entrain_channel::validate::{Refusal, ValidatedHeader, validate_directory, validate_sibling};
 use entrain_system::monotonic_ns;
-use tracing::{debug, info, warn};
 
 use crate::channel::Channel;
 use crate::eyes::Eyes;
@@ -16,7 +15,7 @@ use crate::pair::{Maps, PairError, Paired, Verified, layout_number, verify};
 use crate::programs::Programs;
 use crate::rivals::{Refused, Verdict, judge};
 use crate::slots::Slots;
-use crate::vm::{Registration, Vm};
+use crate::vm::{Registration, Vm, about};
 
 /// Looks at a page that may be the first of a registration, and pairs with all of them if it is.
 pub(crate) fn consider(programs: &Programs, eyes: &mut Eyes, vm: &mut Vm, memory: &Arc<ProcessMemory>, gpa: u64) {
@@ -41,10 +40,11 @@ pub(crate) fn consider(programs: &Programs, eyes: &mut Eyes, vm: &mut Vm, memory
             }
             Verdict::Conflict => {
                 let refused = Refused::again(vm.refused, now);
-                warn!(
-                    "{}: two registrations live at once, so neither is paired for {} s: two agents run in the guest, or a \
+                about!(
+                    warn,
+                    vm,
+                    "two registrations live at once, so neither is paired for {} s: two agents run in the guest, or a \
                      process there forges pages",
-                    vm.name(),
                     refused.seconds()
                 );
                 vm.rival = None;
@@ -205,10 +205,11 @@ fn settle(vm: &mut Vm, before: usize, left: Left) {
     if read_only > 0 {
         vm.channel = Channel::ReadOnly;
         if vm.first_time("private") {
-            warn!(
-                "{}: its RAM is private to the VMM: its preempt count is read, but nothing can be published to it. \
-                 Give it shared RAM (QEMU: memory-backend-memfd with share=on)",
-                vm.name()
+            about!(
+                warn,
+                vm,
+                "its RAM is private to the VMM: its preempt count is read, but nothing can be published to it. \
+                 Give it shared RAM (QEMU: memory-backend-memfd with share=on)"
             );
         }
     } else if paired == 0 {
@@ -221,7 +222,7 @@ fn settle(vm: &mut Vm, before: usize, left: Left) {
         if paired > before {
             vm.beat.1 = std::time::Instant::now();
             let of = vm.registration.as_ref().map_or(0, |r| r.pages.len());
-            info!("{}: paired with {paired} of {of} vCPUs", vm.name());
+            about!(info, vm, "paired with {paired} of {of} vCPUs");
         }
     }
 }
@@ -254,13 +255,13 @@ fn refused(vm: &mut Vm, gpa: u64, error: &PairError) {
         | PairError::TakenBack
         | PairError::Absent { .. }
         | PairError::HeldUp
-        | PairError::Ended => debug!("{}: page at {gpa:#x}: {error}", vm.name()),
+        | PairError::Ended => about!(debug, vm, "page at {gpa:#x}: {error}"),
         _ => {
             if vm.paired() == 0 {
                 vm.channel = Channel::Refused;
             }
             if vm.first_time(&error.to_string()) {
-                warn!("{}: not paired: {error}", vm.name());
+                about!(warn, vm, "not paired: {error}");
             }
         }
     }

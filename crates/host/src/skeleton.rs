@@ -12,3 +12,7 @@ pub(crate) mod sched {
 pub(crate) mod observe {
     include!(concat!(env!("OUT_DIR"), "/observe.skel.rs"));
 }
+
+pub(crate) mod watch {
+    include!(concat!(env!("OUT_DIR"), "/watch.skel.rs"));
+}

@@ -51,6 +51,7 @@ pub(crate) fn take(fleet: &Fleet, mode: &str, uptime: Duration, work: Work, figu
         fallback: figures.fallback,
         fallbacks: figures.fallbacks,
         metrics: None,
+        unpaired: None,
         pid: std::process::id(),
         now_ns,
         uptime_ns: uptime.as_nanos() as u64,

@@ -9,23 +9,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::interface::TickArgs;
 
-/// The programs `tick` and, where the kernel counts performance levels, `levels`.
+/// The programs `tick`, where the kernel can hold guests' pages, and `levels`, where it counts performance levels.
 #[derive(Clone, Debug)]
 pub(crate) struct Ticker(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    tick: OwnedFd,
+    tick: Option<OwnedFd>,
     /// With the number of pCPUs.
     levels: Option<(OwnedFd, u32)>,
     one_at_a_time: Mutex<()>,
 }
 
 impl Ticker {
-    pub(crate) fn new(tick: impl AsFd, levels: Option<(impl AsFd, u32)>) -> io::Result<Self> {
+    pub(crate) fn new(tick: Option<impl AsFd>, levels: Option<(impl AsFd, u32)>) -> io::Result<Self> {
         let own = |fd: BorrowedFd<'_>| fd.try_clone_to_owned();
         let levels = levels.map(|(fd, pcpus)| own(fd.as_fd()).map(|fd| (fd, pcpus))).transpose()?;
-        Ok(Self(Arc::new(Inner { tick: own(tick.as_fd())?, levels, one_at_a_time: Mutex::new(()) })))
+        let tick = tick.map(|fd| own(fd.as_fd())).transpose()?;
+        Ok(Self(Arc::new(Inner { tick, levels, one_at_a_time: Mutex::new(()) })))
     }
 
     /// Checks pairings, reads guests, publishes what changes slowly, the pCPUs' levels among it; `entries` is the highest
@@ -35,13 +36,17 @@ impl Ticker {
         if let Some((levels, pcpus)) = &self.0.levels {
             run(levels.as_fd(), TickArgs { entries: *pcpus, ..TickArgs::default() })?;
         }
-        run(self.0.tick.as_fd(), TickArgs { entries, ..TickArgs::default() })
+        self.tick_alone(TickArgs { entries, ..TickArgs::default() })
     }
 
     /// The same without the levels, of the vCPUs alone that speak for their guests; what it counts is of these.
     pub(crate) fn speakers(&self, entries: u32) -> io::Result<TickArgs> {
         let _one = self.0.one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner);
-        run(self.0.tick.as_fd(), TickArgs { entries, speakers: 1, ..TickArgs::default() })
+        self.tick_alone(TickArgs { entries, speakers: 1, ..TickArgs::default() })
+    }
+
+    fn tick_alone(&self, args: TickArgs) -> io::Result<TickArgs> {
+        self.0.tick.as_ref().map_or(Ok(TickArgs::default()), |tick| run(tick.as_fd(), args))
     }
 }
 

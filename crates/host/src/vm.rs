@@ -15,6 +15,21 @@ use crate::pair::Paired;
 use crate::rivals::{Refused, Rival};
 use crate::scan::Scan;
 
+/// Says something about a VM, by one of `tracing`'s levels: for people with its name before it, for the journal with its
+/// name and UUID as fields.
+macro_rules! about {
+    ($level:ident, $vm:expr, $($text:tt)+) => {
+        tracing::$level!(
+            vm = $vm.name(),
+            uuid = $vm.identity.uuid.as_deref(),
+            "{}: {}",
+            $vm.name(),
+            format_args!($($text)+)
+        )
+    };
+}
+pub(crate) use about;
+
 /// Offers that wait to be considered. An honest guest has one; rings and finds beyond these are dropped, and an honest guest
 /// rings again.
 const OFFERS: usize = 12;

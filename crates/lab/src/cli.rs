@@ -3,6 +3,7 @@ use std::process::ExitCode;
 
 use entrain_lab_machine::{Cache, cancel, image, machine::accel, progress::Spinner};
 
+use crate::kernels;
 use crate::proving::{reliability, selftest};
 
 mod doctor;
@@ -29,6 +30,8 @@ pub enum LabCommand {
     Doctor,
     /// Fetch and build all that a machine boots, and stop there (then the lab works without network)
     Images(machine_args::MachineArgs),
+    /// Say what works on which distribution's kernel: tries it on each (some minutes a kernel)
+    Kernels(kernels::KernelsArgs),
     /// Remove the lab's cache: the next run fetches and builds everything anew
     Clean,
     /// Count how many sessions under load end well
@@ -46,6 +49,7 @@ pub fn run(command: LabCommand) -> anyhow::Result<ExitCode> {
         LabCommand::Shell(args) => with_signals(|| shell::run(args)),
         LabCommand::Doctor => doctor::run(),
         LabCommand::Images(args) => with_signals(|| images(&args)),
+        LabCommand::Kernels(args) => with_signals(|| kernels::run(&args)),
         LabCommand::Clean => with_signals(clean),
         LabCommand::Reliability(args) => with_signals(|| reliability::run(args)),
         LabCommand::Selftest(args) => with_signals(|| selftest::run(&args)),

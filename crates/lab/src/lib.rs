@@ -2,6 +2,7 @@
 pub mod bar;
 pub mod cli;
 pub mod experiment;
+pub mod kernels;
 pub mod load;
 pub mod metric;
 pub mod output;

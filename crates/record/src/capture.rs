@@ -15,15 +15,15 @@ use entrain_system::{Root, monotonic_ns};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::event::{Event, Kind, flag};
-use crate::file::{Host, Name, RecordedVm, Writer};
+use crate::file::{Clock, Host, Name, RecordedVm, Writer};
 use crate::programs::Programs;
 
 /// How often the ring buffer is emptied: its 8 MiB hold 200,000 events.
-const DRAIN: Duration = Duration::from_millis(50);
+pub(crate) const DRAIN: Duration = Duration::from_millis(50);
 /// How often the file is brought up to date, and VMs are looked for.
-const SAVE: Duration = Duration::from_secs(1);
+pub(crate) const SAVE: Duration = Duration::from_secs(1);
 /// Threads whose names are kept.
-const NAMES: usize = 26_000;
+pub(crate) const NAMES: usize = 26_000;
 
 /// What to record.
 pub(crate) struct Wish {
@@ -91,6 +91,7 @@ pub(crate) fn capture(wish: &Wish) -> anyhow::Result<Outcome> {
     recorder.update(machines)?;
     recorder.programs.attach()?;
     recorder.host.unseen = recorder.programs.unseen.clone();
+    recorder.host.clocks = vec![Clock::now()];
     recorder.host.began_ns = monotonic_ns();
     recorder.first_states()?;
     let result = recorder.follow(wish.time, &stop);
@@ -161,6 +162,7 @@ impl Recorder {
         }
         bar.finish_and_clear();
         self.host.ended_ns = monotonic_ns();
+        self.host.clocks.push(Clock::now());
         self.programs.detach();
         self.drain()?;
         self.host.complete = true;
@@ -213,6 +215,8 @@ impl Recorder {
             let chosen = self.wanted.is_empty() || self.wanted.iter().any(|wish| matches(&machine, wish));
             let vm = self.vms.entry((machine.kvm, machine.pid)).or_default();
             (vm.name, vm.pid, vm.chosen) = (machine.name, machine.pid, chosen);
+            let first = machine.vcpus.first().and_then(|vcpu| vcpu.counter);
+            vm.counter = first.filter(|_| machine.vcpus.iter().all(|vcpu| vcpu.counter == first));
             for vcpu in machine.vcpus {
                 if !vm.vcpus.contains(&(vcpu.id, vcpu.tid as u32)) {
                     vm.vcpus.push((vcpu.id, vcpu.tid as u32));
@@ -267,7 +271,7 @@ fn first_state(tid: i32, ns: u64) -> Option<Event> {
     })
 }
 
-fn bar(time: Duration) -> ProgressBar {
+pub(crate) fn bar(time: Duration) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
@@ -275,6 +279,6 @@ fn bar(time: Duration) -> ProgressBar {
     ProgressBar::new(time.as_millis() as u64).with_style(style.expect("a valid template"))
 }
 
-fn read(path: impl AsRef<Path>) -> String {
+pub(crate) fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }

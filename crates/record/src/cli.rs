@@ -1,7 +1,7 @@
 //! The subcommands `entrain record` and `entrain report`.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use clap::Args;
 
 use crate::analysis::Analysis;
 use crate::capture::{Wish, capture};
-use crate::file::{SIZES_MIB, parse};
+use crate::file::{Recording, SIZES_MIB, parse};
+use crate::guest::{Stay, Tie};
 use crate::report;
 
 /// Records what the scheduler does with this host's VMs (BPF only: any KVM host with BTF, with or without the daemon).
@@ -28,6 +29,9 @@ pub struct RecordArgs {
     /// The file
     #[arg(short, long, value_name = "FILE", default_value = "entrain.rec")]
     pub output: PathBuf,
+    /// In a guest: record who runs on its CPUs, for one trace with its host's recording
+    #[arg(long, conflicts_with = "vm")]
+    pub guest: bool,
 }
 
 /// Shows where the time of the VMs in a recording went.
@@ -42,9 +46,21 @@ pub struct ReportArgs {
     /// Write a trace for the Perfetto UI (JSON of the Trace Event Format)
     #[arg(long, value_name = "OUT")]
     pub perfetto: Option<PathBuf>,
+    /// Write a trace in Perfetto's own format, which can be appended to other traces of the same host
+    #[arg(long, value_name = "OUT")]
+    pub pftrace: Option<PathBuf>,
+    /// With --pftrace: also what ran in that VM, by a recording that was made in it at the same time (record --guest);
+    /// may be repeated
+    #[arg(long = "guest", value_name = "VM=FILE", requires = "pftrace", value_parser = guest)]
+    pub guests: Vec<(String, PathBuf)>,
     /// Print JSON instead of text
     #[arg(long)]
     pub json: bool,
+}
+
+fn guest(text: &str) -> Result<(String, PathBuf), String> {
+    let (vm, file) = text.rsplit_once('=').ok_or("give VM=FILE: a name or pid, and the guest's recording")?;
+    Ok((vm.to_owned(), file.into()))
 }
 
 /// Runs `entrain record`.
@@ -54,7 +70,7 @@ pub fn record(args: RecordArgs) -> anyhow::Result<ExitCode> {
     }
     let wish =
         Wish { vms: args.vm, time: Duration::from_secs_f64(args.seconds), bytes: args.size << 20, output: args.output };
-    let outcome = capture(&wish)?;
+    let outcome = if args.guest { crate::guest::capture(&wish)? } else { capture(&wish)? };
     let host = &outcome.host;
     let file = wish.output.display();
     println!(
@@ -68,7 +84,11 @@ pub fn record(args: RecordArgs) -> anyhow::Result<ExitCode> {
     if !host.unseen.is_empty() {
         println!("not seen on this kernel: {}", host.unseen.join(", "));
     }
-    println!("now: entrain report {file} --html PAGE");
+    if args.guest {
+        println!("now, on the host: entrain report HOST.rec --guest VM={file} --pftrace OUT.pftrace");
+    } else {
+        println!("now: entrain report {file} --html PAGE");
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -78,6 +98,9 @@ pub fn report(args: ReportArgs) -> anyhow::Result<ExitCode> {
     let bytes = fs::read(&args.file).with_context(|| format!("cannot read {name}"))?;
     let recording = parse(&bytes).with_context(|| format!("{name}"))?;
     drop(bytes);
+    if recording.host.guest {
+        bail!("{name} was recorded in a guest: give its host's recording, and this one with --guest VM={name}");
+    }
     let analysis = Analysis::of(&recording);
     if let Some(path) = &args.html {
         fs::write(path, report::html(&analysis)).with_context(|| format!("cannot write {}", path.display()))?;
@@ -85,10 +108,25 @@ pub fn report(args: ReportArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.perfetto {
         report::perfetto(&analysis, path).with_context(|| format!("cannot write {}", path.display()))?;
     }
+    if let Some(path) = &args.pftrace {
+        let guests = args.guests.iter().map(|(vm, file)| tied(&recording, vm, file)).collect::<Result<Vec<_>, _>>()?;
+        let clocks = &recording.host.clocks;
+        report::pftrace(&analysis, clocks, &guests, path)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
     if args.json {
         println!("{}", serde_json::to_string_pretty(&analysis)?);
     } else {
         print!("{}", report::text(&analysis));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Who ran in a guest, in its host's time.
+fn tied(host: &Recording, vm: &str, file: &Path) -> anyhow::Result<(i32, Vec<Stay>)> {
+    let name = file.display();
+    let bytes = fs::read(file).with_context(|| format!("cannot read {name}"))?;
+    let guest = parse(&bytes).with_context(|| format!("{name}"))?;
+    let tie = Tie::new(host, vm, &guest).with_context(|| format!("{name}"))?;
+    Ok((tie.pid, tie.stays(&guest)))
 }

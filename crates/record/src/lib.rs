@@ -2,13 +2,15 @@
 //!
 //! [`cli::record`] follows the vCPU threads of chosen VMs by BPF (`capture`, `programs`, `bpf/record.bpf.c`) and writes
 //! a bounded file ([`file`]). [`cli::report`] reads it back, works out what each vCPU did at every moment
-//! ([`analysis`]) and shows it as text, HTML, JSON or a trace for the Perfetto UI (`report`).
+//! ([`analysis`]) and shows it as text, HTML, JSON or a trace for the Perfetto UI (`report`). A recording made in a guest
+//! (`guest`) goes into the same trace.
 
 pub mod analysis;
 mod capture;
 pub mod cli;
 pub mod event;
 pub mod file;
+mod guest;
 mod programs;
 mod report;
 #[doc(hidden)]

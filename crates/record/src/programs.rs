@@ -55,6 +55,21 @@ impl Programs {
         Self::try_load(daemon, &refused)
     }
 
+    /// Loads what records every switch of a guest's own tasks.
+    pub(crate) fn load_guest() -> Result<Self, Error> {
+        // The object lives as long as the process.
+        let storage = Box::leak(Box::new(MaybeUninit::uninit()));
+        let mut open = RecordSkelBuilder::default().open(storage).map_err(Error::at(Step::Open, "record"))?;
+        for mut prog in open.open_object_mut().progs_mut() {
+            let wanted = prog.name() == "record_switch";
+            prog.set_autoload(wanted);
+        }
+        open.maps.rodata_data.as_deref_mut().expect("it has constants").all_tasks = true;
+        open.maps.vcpus.set_max_entries(1).map_err(Error::at(Step::Open, "record"))?;
+        let skel = open.load().map_err(Error::at(Step::Load, "record"))?;
+        Ok(Self { skel, links: Vec::new(), unseen: Vec::new() })
+    }
+
     fn try_load(daemon: Option<&DaemonTable>, without: &[&str]) -> Result<Self, Error> {
         // The object lives as long as the process.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));

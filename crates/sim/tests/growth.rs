@@ -34,6 +34,11 @@ fn stock_grows_as_n_log_n() {
     grows_as_n_log_n(Arm::STOCK, &[256, 1024]);
 }
 
+#[test]
+fn stock_goes_on_so_to_4096_threads() {
+    grows_as_n_log_n(Arm::STOCK, &[1024, 4096]);
+}
+
 /// Its own scheduler goes to 1,024.
 #[test]
 fn entrain_grows_as_n_log_n_up_to_1024_threads() {

@@ -23,7 +23,7 @@ mod plain;
 mod root;
 mod topology;
 
-pub use clock::monotonic_ns;
+pub use clock::{Moment, moment, monotonic_ns};
 pub use cpu_set::{CpuSet, MAX_CPUS, ParseError};
 pub use error::{Result, SystemError};
 pub use plain::is_plain;

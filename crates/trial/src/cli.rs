@@ -6,15 +6,26 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use clap::Args;
+use clap::{Args, Subcommand};
 use entrain_system::Root;
 
 use crate::alarm::Limits;
 use crate::command::Figure;
 use crate::daemon::Side;
+use crate::matrix::{self, ConsoleArgs, MatrixArgs};
 use crate::report::Report;
 use crate::rounds::{Plan, Stop};
 use crate::way_back;
+
+/// What `entrain trial` does beside a trial.
+#[derive(Clone, Debug, Subcommand)]
+enum What {
+    /// Stock and Entrain with VMs of its own, in a matrix of sizes and settings; for a test host
+    Matrix(Box<MatrixArgs>),
+    /// The figure of a window of the matrix
+    #[command(hide = true)]
+    Console(ConsoleArgs),
+}
 
 /// Compares two ways to run this host, in turns, with its own VMs and their own work.
 ///
@@ -24,7 +35,10 @@ use crate::way_back;
 ///
 /// Exit status: 0 if all rounds were run, 1 if not (what was measured is told all the same).
 #[derive(Clone, Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct TrialArgs {
+    #[command(subcommand)]
+    what: Option<What>,
     /// Side A: observe, schedule, or a file of classes (whose [host] says the mode; else observe)
     #[arg(long, default_value = "observe", value_name = "SIDE")]
     pub a: String,
@@ -95,6 +109,11 @@ impl TrialArgs {
 
 /// Runs the command.
 pub fn run(args: TrialArgs) -> anyhow::Result<ExitCode> {
+    match &args.what {
+        Some(What::Matrix(args)) => return matrix::run(args),
+        Some(What::Console(args)) => return matrix::console(args),
+        None => {}
+    }
     let plan = args.plan()?;
     // What cannot be written at the end is better known at the beginning.
     for file in [&args.html, &args.json].into_iter().flatten() {

@@ -91,7 +91,7 @@ fn last(pipe: &mut impl Read) -> Vec<u8> {
 }
 
 /// The last number of a text: a word, or what stands before a word's unit (`12.5ms`).
-fn number(text: &str) -> Option<f64> {
+pub(crate) fn number(text: &str) -> Option<f64> {
     let words = text.split(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | '=' | ':' | '(' | ')'));
     let parse = |word: &str| {
         let end = word.find(|c: char| !matches!(c, '0'..='9' | '.' | '-' | '+' | 'e' | 'E')).unwrap_or(word.len());

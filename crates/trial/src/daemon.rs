@@ -10,8 +10,9 @@ use entrain_host::classes::Classes;
 use entrain_host::status::{self, Status};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A daemon loads, finds the VMs and tells its status within a second or two; an emulated host takes ten times that.
-const START: Duration = Duration::from_secs(60);
+/// A daemon loads, finds the VMs and tells its status within a second or two; an emulated host that shares its computer has
+/// taken a minute and a half. One that has failed has ended, and Ctrl-C ends the wait.
+const START: Duration = Duration::from_secs(300);
 /// It gives its guests' pages back within this; the service has as long.
 const END: Duration = Duration::from_secs(20);
 
@@ -94,7 +95,10 @@ impl Daemon {
                 }
                 return Ok(daemon);
             }
-            if stopped() || Instant::now() > limit {
+            if stopped() {
+                bail!("interrupted while entrain host ({side}) was starting");
+            }
+            if Instant::now() > limit {
                 bail!("entrain host ({side}) was not ready within {} s", START.as_secs());
             }
             std::thread::sleep(Duration::from_millis(100));

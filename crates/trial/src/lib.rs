@@ -11,6 +11,7 @@ pub mod cli;
 mod command;
 mod daemon;
 mod figures;
+mod matrix;
 mod report;
 mod rounds;
 mod way_back;

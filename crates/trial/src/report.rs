@@ -141,6 +141,12 @@ impl Report {
         )
     }
 
+    /// What is told of the command's figure, in a few words.
+    pub(crate) fn told_of_command(&self) -> String {
+        let row = self.rows.iter().find(|row| row.id == COMMAND);
+        row.map_or("-".to_owned(), |row| format!("{} {}", row.told(), row.verdict.word()))
+    }
+
     /// For a terminal.
     pub(crate) fn text(&self) -> String {
         let mut text = format!("{}\n{}\n\n", self.title, self.about());

@@ -65,7 +65,7 @@ impl Stop {
         self.0.load(Ordering::Relaxed)
     }
 
-    fn check(&self) -> anyhow::Result<()> {
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
         if self.stopped() {
             bail!("interrupted");
         }

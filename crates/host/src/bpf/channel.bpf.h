@@ -8,10 +8,9 @@
 #ifndef ENTRAIN_HOST_CHANNEL_BPF_H
 #define ENTRAIN_HOST_CHANNEL_BPF_H
 
-#include "kernel.h"
+#include "vcpus.bpf.h"
 #include "entrain_host.h"
 #include "policy.h"
-#include "interface.h"
 
 /* A uptr points to a struct, and the struct may not cross a page: the kernel's u32 and u64 need one each. */
 struct entrain_box32 {
@@ -58,22 +57,6 @@ struct {
 	__type(value, struct entrain_pairing);
 } pairings SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, ENTRAIN_HOST_VCPUS);
-	__type(key, __u32);
-	__type(value, struct entrain_vcpu);
-} vcpus SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, ENTRAIN_HOST_VMS);
-	__type(key, __u32);
-	__type(value, struct entrain_vm);
-} vms SEC(".maps");
-
 /* index -> thread, for contexts that reach a vCPU from elsewhere (idle transitions, the tick). */
 struct entrain_thread {
 	struct task_struct __kptr *task;
@@ -85,11 +68,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct entrain_thread);
 } vcpu_threads SEC(".maps");
-
-static __always_inline struct entrain_vcpu *vcpu__by_index(__u32 index)
-{
-	return bpf_map_lookup_elem(&vcpus, &index);
-}
 
 /* The vCPU that a thread runs; NULL when it runs none. */
 static __always_inline struct entrain_vcpu *vcpu__of(struct task_struct *task)

@@ -176,7 +176,7 @@ struct entrain_selftest_args {
 /* What the discovery reports. */
 enum entrain_found_kind {
 	ENTRAIN_FOUND_VM = 1,	/* a = vCPUs created, id = user of the process */
-	ENTRAIN_FOUND_VCPU = 2, /* a = struct kvm_vcpu, id = vcpu_id, tid */
+	ENTRAIN_FOUND_VCPU = 2, /* a = struct kvm_vcpu, id = vcpu_id, tid; c = 1: b = its counter minus the host's */
 	ENTRAIN_FOUND_SLOT = 3, /* a = gpa, b = size, c = hva, id = flags */
 };
 

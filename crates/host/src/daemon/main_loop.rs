@@ -55,6 +55,7 @@ pub(super) struct MainLoop {
     started: Instant,
     selftest: bool,
     metrics: Option<SocketAddr>,
+    unpaired: Option<&'static str>,
 }
 
 /// What it is made of.
@@ -71,11 +72,14 @@ pub(super) struct Parts {
     pub(super) selftest: bool,
     /// Where metrics are served.
     pub(super) metrics: Option<SocketAddr>,
+    /// Why no guest can be paired here.
+    pub(super) unpaired: Option<&'static str>,
 }
 
 impl MainLoop {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { mut fleet, heart, finder, mode, events, pcpus, classes, weights, selftest, metrics } = parts;
+        let Parts { mut fleet, heart, finder, mode, events, pcpus, classes, weights, selftest, metrics, unpaired } =
+            parts;
         let started = Instant::now();
         fleet.set_scheduler(mode.schedules());
         Self {
@@ -95,6 +99,7 @@ impl MainLoop {
             started,
             selftest,
             metrics,
+            unpaired,
         }
     }
 
@@ -259,6 +264,7 @@ impl MainLoop {
         let work = Work { ticks: beats.count, tick_ns: beats.ns, worst_tick_gap_ns: beats.worst_gap_ns, ..self.work };
         let mut status = snapshot::take(&self.fleet, self.mode.name(), self.started.elapsed(), work, figures);
         status.metrics = self.metrics;
+        status.unpaired = self.unpaired.map(str::to_owned);
         if waits {
             status.waits = Waits::status(&self.fleet);
         }

@@ -91,7 +91,7 @@ pub(crate) fn run(
 
     let pcpus = Pcpus { counted: features.freq_scale, capacities: options.capacities.clone() };
     pcpus.tell(&programs);
-    programs.attach(&features)?;
+    programs.attach()?;
     // All is loaded and attached: from here on file descriptors are enough.
     let left = privilege::drop_after_loading(mode.needs()).map_err(system("cannot give up capabilities"))?;
     info!("kept of all capabilities: {left:?}");
@@ -102,11 +102,15 @@ pub(crate) fn run(
     let weights = Weights::recorded_in(&options.run_dir);
     let selftest = options.selftest;
     let classes = options.classes;
-    let parts = Parts { fleet, heart, finder, mode, events, pcpus, classes, weights, selftest, metrics };
+    let unpaired = features.missing_for_pairing();
+    let parts = Parts { unpaired, fleet, heart, finder, mode, events, pcpus, classes, weights, selftest, metrics };
     let mut main_loop = MainLoop::new(parts);
     // Last: whatever else runs has its own filter, or needs more.
     confine_or_say(Part::Main);
     info!("observing {cpus} pCPUs; status in {}", socket.display());
+    if let Some(why) = unpaired {
+        info!("no guest is paired on this kernel: {why}");
+    }
     tell_service_manager(NotifyState::Ready);
     let result = main_loop.run();
     tell_service_manager(NotifyState::Stopping);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use entrain_bpf::Error;
-use tracing::{debug, info, warn};
+use tracing::warn;
 
 use super::Fleet;
 use super::let_go::take_pairings;
@@ -16,7 +16,7 @@ use crate::interface::{self, HOST_VCPUS, HOST_VMS};
 use crate::pair::{self, Paired};
 use crate::programs::Programs;
 use crate::slots::{MemorySlot, Slots};
-use crate::vm::{SPEAKER, Vcpu, Vm};
+use crate::vm::{SPEAKER, Vcpu, Vm, about};
 
 impl Fleet {
     /// Follows the changes since the last look; `found` is all that is there now, by the address of the kernel's struct kvm.
@@ -52,7 +52,7 @@ impl Fleet {
 
     fn remove_vm(&mut self, kvm: u64) -> Result<(), Error> {
         let Some(mut vm) = self.vms.remove(&kvm) else { return Ok(()) };
-        info!("{} (pid {}) has ended", vm.name(), vm.found.tgid);
+        about!(info, vm, "has ended (pid {})", vm.found.tgid);
         for vcpu in std::mem::take(&mut vm.vcpus).into_values() {
             self.programs.untrack(vcpu.index)?;
             self.vcpu_numbers.give_back(vcpu.index);
@@ -86,7 +86,10 @@ impl Fleet {
         let key = key(&identity, pid, |key| self.vms.values().any(|vm| vm.key == key));
         let mut vm = Vm::new(number, identity, key, FoundVm { tgid: now.tgid, user: now.user, ..FoundVm::default() });
         vm.scan.restart(self.remembered.take(pid));
-        info!("found {} (pid {}, {}): {} vCPUs", vm.name(), now.tgid, vm.key, now.vcpus.len());
+        if !self.programs.pairs() {
+            vm.channel = Channel::Unsupported;
+        }
+        about!(info, vm, "found (pid {}, {}), {} vCPUs", now.tgid, vm.key, now.vcpus.len());
         self.vms.insert(kvm, vm);
         true
     }
@@ -101,7 +104,7 @@ impl Fleet {
         let mut others = !changed.is_empty();
         for id in changed {
             let vcpu = vm.vcpus.remove(&id).expect("listed above");
-            debug!("{}: vCPU {id} has left its thread {}", vm.name(), vcpu.tid);
+            about!(debug, vm, "vCPU {id} has left its thread {}", vcpu.tid);
             self.programs.untrack(vcpu.index)?;
             self.vcpu_numbers.give_back(vcpu.index);
         }
@@ -198,7 +201,7 @@ fn take_leaving(vm: &mut Vm, now: &FoundVm) -> Vec<Paired> {
     if let Some(why) = why_memory_ends(vm, &now.slots) {
         let held = take_pairings(vm);
         if !held.is_empty() {
-            info!("{}: {why}; let go of its pages", vm.name());
+            about!(info, vm, "{why}; let go of its pages");
         }
         return held;
     }
@@ -207,8 +210,12 @@ fn take_leaving(vm: &mut Vm, now: &FoundVm) -> Vec<Paired> {
     changed.filter_map(|(_, vcpu)| vcpu.paired.take()).collect()
 }
 
-/// A VM's memory has been laid out anew, or is being copied: what was paired is not any more, and is searched anew.
+/// A VM's memory has been laid out anew, or is being copied: what was paired is not any more, and is searched anew. Where
+/// no guest can be paired nobody asks where its memory is.
 fn follow_memory(programs: &Programs, vm: &mut Vm, now: &Slots) {
+    if vm.channel == Channel::Unsupported {
+        return;
+    }
     if why_memory_ends(vm, now).is_some() {
         vm.start_over(Channel::Silent);
     }

@@ -4,14 +4,13 @@ use std::time::{Duration, Instant};
 
 use entrain_bpf::Error;
 use entrain_channel::hosting::Gone;
-use tracing::info;
 
 use super::Fleet;
 use crate::channel::Channel;
 use crate::classes::Publish;
 use crate::pair::{self, Paired};
 use crate::programs::Programs;
-use crate::vm::Vm;
+use crate::vm::{Vm, about};
 
 /// A guest whose agent has been silent for this long while its vCPUs ran has lost it: reset, panic or kill -9.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -26,11 +25,11 @@ impl Fleet {
             let before = leaving.len();
             let lost = gone && drop_gone(&self.programs, vm, &mut leaving);
             if is_silent(&self.programs, vm) {
-                info!("{}: its agent has been silent for {} s; let go of its pages", vm.name(), SILENCE.as_secs());
+                about!(info, vm, "its agent has been silent for {} s; let go of its pages", SILENCE.as_secs());
                 leaving.extend(take_pairings(vm));
             }
             if std::mem::take(&mut vm.replaced) || vm.publish == Publish::None && vm.paired() > 0 {
-                info!("{}: let go of its pages", vm.name());
+                about!(info, vm, "let go of its pages");
                 leaving.extend(take_pairings(vm));
             }
             if lost || leaving.len() > before {
@@ -95,7 +94,7 @@ fn drop_gone(programs: &Programs, vm: &mut Vm, leaving: &mut Vec<Paired>) -> boo
         }
     }
     if !asked.is_empty() {
-        info!("{}: its agent wants {} pages back; let go of them", vm.name(), asked.len());
+        about!(info, vm, "its agent wants {} pages back; let go of them", asked.len());
         leaving.extend(asked);
     }
     if let Some(why) = lost.first() {
@@ -104,11 +103,7 @@ fn drop_gone(programs: &Programs, vm: &mut Vm, leaving: &mut Vec<Paired>) -> boo
             Gone::Header => "the page's identity changed",
             Gone::Link => "the guest changed the state of the pairing",
         };
-        info!(
-            "{}: lost {} pages ({why}): reset, reboot, or an agent that died; wrote nothing more",
-            vm.name(),
-            lost.len()
-        );
+        about!(info, vm, "lost {} pages ({why}): reset, reboot, or an agent that died; wrote nothing more", lost.len());
     }
     !lost.is_empty()
 }

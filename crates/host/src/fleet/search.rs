@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use entrain_system::Root;
-use tracing::debug;
 
 use super::Fleet;
 use crate::channel::Channel;
@@ -15,7 +14,7 @@ use crate::memory::ProcessMemory;
 use crate::programs::Programs;
 use crate::register;
 use crate::scan::Scan;
-use crate::vm::Vm;
+use crate::vm::{Vm, about};
 
 /// How long one VM is looked at before it may be another's turn.
 const TURN: Duration = Duration::from_millis(5);
@@ -61,7 +60,7 @@ impl Fleet {
         if vm.channel == Channel::Migrating {
             return true;
         }
-        debug!("{}: doorbell for the page at {gpa:#x}", vm.name());
+        about!(debug, vm, "doorbell for the page at {gpa:#x}");
         vm.offer(gpa);
         true
     }
@@ -91,7 +90,7 @@ impl Search {
 }
 
 fn is_open(vm: &Vm) -> bool {
-    !matches!(vm.channel, Channel::Paired | Channel::Migrating)
+    !matches!(vm.channel, Channel::Paired | Channel::Migrating | Channel::Unsupported)
 }
 
 /// One VM's turn.
@@ -102,7 +101,7 @@ fn turn(programs: &Programs, eyes: &mut Eyes, root: &Root, vm: &mut Vm, search: 
         Ok(memory) => Arc::new(memory),
         // The VMM is about to end; the next discovery tells.
         Err(error) => {
-            debug!("{}: cannot look into its process: {error}", vm.name());
+            about!(debug, vm, "cannot look into its process: {error}");
             vm.offers.clear();
             vm.look = false;
             vm.scan.postpone();
@@ -130,6 +129,6 @@ fn turn(programs: &Programs, eyes: &mut Eyes, root: &Root, vm: &mut Vm, search: 
     vm.scan = scan;
     match hits {
         Ok(hits) => hits.into_iter().for_each(|gpa| vm.offer(gpa)),
-        Err(error) => debug!("{}: cannot look through its memory: {error}", vm.name()),
+        Err(error) => about!(debug, vm, "cannot look through its memory: {error}"),
     }
 }

@@ -3,8 +3,6 @@
 //! It must: both are of the same switches. Where it does not, the thread has lost its way to its entry; that has been seen
 //! and not been explained. It is said once, with all that may explain it, and the thread is told its entry anew.
 
-use std::os::fd::AsRawFd;
-
 use entrain_bpf::Error;
 use entrain_channel::word::Vcpu as State;
 use entrain_system::{Root, monotonic_ns};
@@ -12,7 +10,6 @@ use tracing::warn;
 
 use super::Fleet;
 use crate::interface;
-use crate::pidfd;
 use crate::vm::Vm;
 
 /// vCPUs that one look compares: bounds its work (one small file each), whatever the number of VMs.
@@ -75,13 +72,11 @@ impl Fleet {
         let entry = self.programs.vcpus.get(index as usize);
         let vm = |vm: &&Vm| vm.number == entry.vm;
         let name = self.vms.values().find(vm).map_or("?", Vm::name);
-        let known = match pidfd::of_thread(tid) {
+        let known = match self.programs.index_of(tid) {
             Err(error) => format!("has no descriptor ({error})"),
-            Ok(fd) => match self.programs.index_of(fd.as_raw_fd()) {
-                Some(at) if at == index => "leads there".to_owned(),
-                Some(at) => format!("leads to entry {at}"),
-                None => "leads nowhere".to_owned(),
-            },
+            Ok(Some(at)) if at == index => "leads there".to_owned(),
+            Ok(Some(at)) => format!("leads to entry {at}"),
+            Ok(None) => "leads nowhere".to_owned(),
         };
         let sum = |of: fn(&interface::Pcpu) -> u64| {
             let pcpus = &self.programs.pcpus;

@@ -59,6 +59,9 @@ pub struct Status {
     /// Where its metrics are served: the port is known, also where any free one was asked for.
     #[serde(default)]
     pub metrics: Option<SocketAddr>,
+    /// Why no guest can be paired with on this kernel, where that is so.
+    #[serde(default)]
+    pub unpaired: Option<String>,
     /// Of the daemon.
     pub pid: u32,
     /// When this was taken.
@@ -277,6 +280,7 @@ pub(crate) mod tests {
             fallback: None,
             fallbacks: 0,
             metrics: None,
+            unpaired: None,
             pid: 1,
             now_ns: 5,
             uptime_ns: 5,

@@ -15,7 +15,7 @@ use super::rows::{Order, Row, rows, select};
 use crate::status::Status;
 
 /// Width of the table; what is left over goes to the VM's name.
-const WIDTH: usize = 79;
+const WIDTH: usize = 81;
 const NAME: usize = 12;
 
 const HELP: &str = "\
@@ -32,7 +32,7 @@ CS/s    of those, inside a critical section of the guest's kernel
         (-: unknown, no agent in the guest)
 INST    instant: would run at once if it were kicked now
 LINK    paired; silent: no agent found; read-only: RAM not shared;
-        partial, migrating, refused: see the daemon's log
+        unsupported: not on this kernel; partial, migrating, refused: see the log
 
 s  sort by the next column      r  reverse the order
 /  filter (Enter ends it)       v  VMs or vCPUs
@@ -154,7 +154,7 @@ impl View {
             Constraint::Length(1),
         ]);
         let [top, head, body, foot] = layout.areas(area);
-        let name = NAME + (area.width as usize).saturating_sub(WIDTH + 1);
+        let name = (NAME + area.width as usize).saturating_sub(WIDTH + 1).max(NAME - 2);
         frame.render_widget(Paragraph::new(told), top);
         if let (Some(tid), false) = (self.vcpu, self.help) {
             let rest = Rect { height: area.height.saturating_sub(top.height + 1), y: area.y + top.height, ..area };
@@ -241,7 +241,7 @@ impl View {
     }
 }
 
-/// A line, and another where the mode cannot do what it was started for.
+/// A line, and others where the mode cannot do what it was started for, and where no guest can be paired.
 fn summary(now: &Status) -> String {
     let idle = now.pcpus.iter().filter(|cpu| cpu.idle).count();
     let vcpus: usize = now.vms.iter().map(|vm| vm.vcpus.len()).sum();
@@ -256,12 +256,15 @@ fn summary(now: &Status) -> String {
     if let Some(fallback) = &now.fallback {
         let _ = write!(text, "\nonly observing: {}", fallback.why);
     }
+    if let Some(why) = &now.unpaired {
+        let _ = write!(text, "\npairing unsupported by this kernel: {why}");
+    }
     text
 }
 
 fn header(name: usize) -> String {
     format!(
-        "{:<name$} {:>4} {:<9} {:>4} {:>5} {:>5} {:>5} {:>6} {:>6} {:<4} {:<9}",
+        "{:<name$} {:>4} {:<9} {:>4} {:>5} {:>5} {:>5} {:>6} {:>6} {:<4} {:<11}",
         "VM", "vCPU", "STATE", "PCPU", "%RUN", "%RDY", "%STL", "PRE/s", "CS/s", "INST", "LINK"
     )
 }
@@ -275,7 +278,7 @@ fn line(row: &Row, name: usize) -> String {
         None => "-",
     };
     format!(
-        "{vm:<name$} {:>4} {:<9} {:>4} {:>5.1} {:>5.1} {:>5.1} {:>6} {:>6} {instant:<4} {:<9}",
+        "{vm:<name$} {:>4} {:<9} {:>4} {:>5.1} {:>5.1} {:>5.1} {:>6} {:>6} {instant:<4} {:<11}",
         number(row.vcpu),
         row.state,
         number(row.pcpu),
@@ -373,6 +376,18 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("entrain schedule:") && lines[1] == "only observing: a limit", "{text}");
         assert!(lines[2].starts_with("VM "), "{text}");
+    }
+
+    #[test]
+    fn a_kernel_that_cannot_pair_says_why() {
+        let why = Some("it lacks something".to_owned());
+        let mut now = Status { unpaired: why, ..status(1, &[("web", &[(0, 0, 0)])]) };
+        now.vms[0].channel = crate::Channel::Unsupported;
+        now.vms[0].vcpus[0].paired = false;
+        let text = View::new(Order::Vm, String::new(), false).plain(&now, &now);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[1], "pairing unsupported by this kernel: it lacks something");
+        assert!(lines[3].trim_end().ends_with(" unsupported"), "{text}");
     }
 
     #[test]

@@ -32,27 +32,28 @@ fn isolated(system: &System) -> Finding {
         .by("boot with isolcpus=managed_irq,domain,CPUS nohz_full=CPUS rcu_nocbs=CPUS, or name them: --cpus LIST")
 }
 
-fn covering(system: &System, check: &'static str, cpus: &CpuSet, why: &'static str, command: String) -> Finding {
+fn covering(system: &System, check: &'static str, cpus: &CpuSet, why: &'static str, parameter: &str) -> Finding {
     Finding::new(check, State::when(system.covers(cpus)), shown(cpus), system.quiet.to_string())
         .because(why, PARAMETERS)
-        .by(command)
+        .at_boot(format!("{parameter}{}", system.quiet))
 }
 
 fn isolcpus(system: &System) -> Finding {
     let why = "no load balancing onto these CPUs, and the kernel's own threads stay away";
-    let command = format!("boot with isolcpus=managed_irq,domain,{0} (or a cpuset partition `isolated`)", system.quiet);
-    covering(system, "isolcpus", &system.isolated, why, command)
+    let mut finding = covering(system, "isolcpus", &system.isolated, why, "isolcpus=managed_irq,domain,");
+    finding.command.push_str(" (or a cpuset partition `isolated`)");
+    finding
 }
 
 fn nohz_full(system: &System) -> Finding {
     let why = "the tick stops while one task runs; timers and unbound work stay on the other CPUs";
-    covering(system, "nohz_full", &system.nohz_full, why, format!("boot with nohz_full={}", system.quiet))
+    covering(system, "nohz_full", &system.nohz_full, why, "nohz_full=")
 }
 
 fn rcu_nocbs(system: &System) -> Finding {
     let why = "RCU callbacks run in threads on other CPUs (those of nohz_full are included)";
     let covered = system.rcu_nocbs.union(&system.nohz_full);
-    covering(system, "rcu_nocbs", &covered, why, format!("boot with rcu_nocbs={}", system.quiet))
+    covering(system, "rcu_nocbs", &covered, why, "rcu_nocbs=")
 }
 
 fn patience(system: &System) -> Finding {
@@ -65,7 +66,7 @@ fn patience(system: &System) -> Finding {
     match system.root.parse::<u32>(path) {
         Some(found) => Finding::new(check, State::when(found >= PATIENCE), format!("{found} ms"), wanted)
             .because(why, source)
-            .by(format!("boot with rcutree.nohz_full_patience_delay={PATIENCE}")),
+            .at_boot(format!("rcutree.nohz_full_patience_delay={PATIENCE}")),
         None if system.at_least((6, 11)) => {
             Finding::new(check, State::Unknown, "the kernel does not tell", wanted).because(why, source)
         }

@@ -49,13 +49,20 @@ pub(crate) struct Finding {
     pub(crate) command: String,
     /// What `--fix` would do; empty when it cannot be done at run time.
     pub(crate) fix: Vec<Change>,
+    /// What it takes at run time, done already or not: for profiles, which are applied anew at each boot.
+    #[serde(skip)]
+    pub(crate) wants: Vec<Change>,
+    /// Parameters for the kernel's command line, given already or not.
+    #[serde(skip)]
+    pub(crate) boot: Vec<String>,
 }
 
 impl Finding {
     /// A finding without a fix.
     pub(crate) fn new(check: &'static str, state: State, found: impl Into<String>, wanted: impl Into<String>) -> Self {
         let (found, wanted) = (found.into(), wanted.into());
-        Self { check, state, found, wanted, why: "", source: "", command: String::new(), fix: Vec::new() }
+        let (command, fix, wants, boot) = (String::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { check, state, found, wanted, why: "", source: "", command, fix, wants, boot }
     }
 
     /// Why it matters, and where that is written.
@@ -81,8 +88,19 @@ impl Finding {
             }
         }
         if self.state == State::Todo {
-            self.fix = changes;
+            self.fix.clone_from(&changes);
         }
+        self.wants = changes;
+        self
+    }
+
+    /// What to append to the kernel's command line; told as what to do, where nothing else is.
+    pub(crate) fn at_boot(mut self, parameter: impl Into<String>) -> Self {
+        let parameter = parameter.into();
+        if self.command.is_empty() {
+            self.command = format!("boot with {parameter}");
+        }
+        self.boot.push(parameter);
         self
     }
 }

@@ -2,6 +2,7 @@
 
 mod boot;
 mod change;
+mod emit;
 mod finding;
 mod interrupts;
 mod memory;
@@ -22,6 +23,7 @@ use entrain_system::{CpuSet, Root};
 use rustix::termios;
 
 use change::Change;
+use emit::Form;
 use finding::{Finding, State};
 use system::System;
 
@@ -44,6 +46,9 @@ pub struct CheckArgs {
     /// Take back what --fix has changed since the boot
     #[arg(long, conflicts_with = "fix")]
     pub undo: bool,
+    /// Print all that is wanted as a profile of a tool that applies it at each boot
+    #[arg(long, value_enum, conflicts_with_all = ["json", "fix", "undo"])]
+    pub emit: Option<Form>,
     /// Folder that holds proc, sys and run
     #[arg(long, hide = true, default_value = "/")]
     pub root: PathBuf,
@@ -81,6 +86,13 @@ fn checked(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         bail!("CPU {absent} is not online; online are {}", system.online);
     }
     let mut findings = all(&system);
+    if let Some(form) = args.emit {
+        if system.quiet.is_empty() || system.housekeeping.is_empty() {
+            bail!("a profile is for some CPUs, but not for all: name those that are to be quiet with --cpus");
+        }
+        print!("{}", form.text(&system, &findings));
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut applied = Vec::new();
     if args.fix {
         if system.quiet.is_empty() || system.housekeeping.is_empty() {

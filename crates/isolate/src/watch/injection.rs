@@ -56,6 +56,8 @@ fn every_injected_interruption_is_attributed() {
         once: true,
         json: false,
         html: None,
+        over: None,
+        keep: 1,
     };
     let mut watch = Watch::start(&args).unwrap();
     pin(0);

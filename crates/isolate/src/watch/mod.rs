@@ -6,6 +6,7 @@ mod html;
 mod injection;
 mod interface;
 mod model;
+mod over;
 mod programs;
 mod remedy;
 mod report;
@@ -38,6 +39,7 @@ use entrain_system::kallsyms::Functions;
 use entrain_system::{CpuSet, Root, monotonic_ns};
 use interface::Event;
 use model::{Context, Model};
+use over::Over;
 use programs::{Programs, Setup};
 use report::Report;
 use target::Target;
@@ -70,6 +72,14 @@ pub struct WatchArgs {
     /// At the end, write a report with a timeline to this file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+    /// End as soon as a CPU is interrupted for longer than this in one go, like 50us; show what led to it. Exit status 1
+    /// then, 0 where it did not happen
+    #[arg(long, value_name = "TIME", value_parser = over::parse_time)]
+    pub over: Option<Duration>,
+    /// With --over: how many of the last interruptions are kept
+    #[arg(long, value_name = "N", default_value_t = 50, requires = "over",
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub keep: u32,
 }
 
 /// Everything that changes while watching.
@@ -83,6 +93,7 @@ struct Watch {
     steal: BTreeMap<u32, u64>,
     /// `None` when nobody wants a timeline.
     events: Option<Vec<Event>>,
+    over: Option<Over>,
     missed: u64,
 }
 
@@ -92,20 +103,24 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
         bail!("--seconds is out of range: 0.1 to 1000000");
     }
     let once = args.once || args.json || !io::stdout().is_terminal();
-    let seconds = args.seconds.or(once.then_some(ONCE));
+    // With --over there is an end by itself, however long that takes.
+    let seconds = args.seconds.or((once && args.over.is_none()).then_some(ONCE));
     let end = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&end)).context("cannot handle signals")?;
     }
     let mut watch = Watch::start(&args)?;
     let over = |watch: &Watch| {
-        end.load(Ordering::Relaxed) || seconds.is_some_and(|seconds| watch.began.elapsed().as_secs_f64() >= seconds)
+        end.load(Ordering::Relaxed)
+            || watch.found()
+            || seconds.is_some_and(|seconds| watch.began.elapsed().as_secs_f64() >= seconds)
     };
     if once {
         // What comes before this line is not seen: loading takes its time.
-        eprintln!("watching CPU {} for {} s", watch.model.context.cpus, seconds.unwrap_or(ONCE));
+        let long = seconds.map_or("until it happens".to_owned(), |seconds| format!("for {seconds} s"));
+        eprintln!("watching CPU {} {long}", watch.model.context.cpus);
         while !over(&watch) {
-            std::thread::sleep(DRAIN.min(Duration::from_secs_f64(seconds.unwrap_or(ONCE))));
+            std::thread::sleep(watch.pause().min(Duration::from_secs_f64(seconds.unwrap_or(ONCE))));
             watch.drain()?;
         }
     } else {
@@ -121,13 +136,19 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
         print!("{}", view::plain(&report));
+        match &report.over {
+            Some(found) => print!("\n{}", found.text()),
+            None if args.over.is_some() => println!("\nNo CPU was interrupted for longer than that in one go."),
+            None => {}
+        }
     }
     if let Some(path) = &args.html {
-        let events = watch.events.as_deref().unwrap_or_default();
+        let kept = watch.over.as_ref().map(Over::events);
+        let events = kept.as_deref().or(watch.events.as_deref()).unwrap_or_default();
         let page = html::render(&report, &watch.model, events, watch.began_ns);
         fs::write(path, page).with_context(|| format!("cannot write the report {}", path.display()))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(ExitCode::from(u8::from(report.over.is_some())))
 }
 
 fn live(
@@ -137,7 +158,7 @@ fn live(
 ) -> anyhow::Result<()> {
     let mut view = view::View::default();
     let mut report = watch.report();
-    let mut next = Instant::now() + DRAIN;
+    let mut next = Instant::now() + watch.pause();
     while !over(watch) {
         terminal.draw(|frame| view.draw(frame, &report))?;
         if event::poll(next.saturating_duration_since(Instant::now()))? {
@@ -152,7 +173,7 @@ fn live(
             continue;
         }
         watch.drain()?;
-        next = Instant::now() + DRAIN;
+        next = Instant::now() + watch.pause();
         report = watch.report();
     }
     Ok(())
@@ -206,7 +227,8 @@ impl Watch {
             began: Instant::now(),
             began_ns: monotonic_ns(),
             steal: BTreeMap::new(),
-            events: args.html.is_some().then(Vec::new),
+            events: (args.html.is_some() && args.over.is_none()).then(Vec::new),
+            over: args.over.map(|limit| Over::new(limit, args.keep as usize)),
             missed: 0,
         };
         watch.steal = watch.steal_now();
@@ -218,12 +240,25 @@ impl Watch {
         let new = self.programs.events()?;
         let programs = &self.programs;
         self.model.learn(new.iter().map(|event| &event.key), |id| programs.stack(id));
+        if let Some(over) = &mut self.over {
+            over.learn(&new);
+        }
         if let Some(events) = &mut self.events {
             let room = EVENTS.saturating_sub(events.len());
             self.missed += new.len().saturating_sub(room) as u64;
             events.extend(new.into_iter().take(room));
         }
         Ok(())
+    }
+
+    /// How long to wait until the ring buffer is emptied again.
+    fn pause(&self) -> Duration {
+        if self.over.is_some() { over::DRAIN } else { DRAIN }
+    }
+
+    /// A CPU was interrupted for too long.
+    fn found(&self) -> bool {
+        self.over.as_ref().is_some_and(Over::found)
     }
 
     fn report(&mut self) -> Report {
@@ -233,7 +268,8 @@ impl Watch {
         let mut lost = self.programs.lost();
         lost.events += self.missed;
         let steal = steal::since(&self.steal, &self.steal_now());
-        self.model.report(&totals, &steal, lost, self.began.elapsed().as_secs_f64())
+        let report = self.model.report(&totals, &steal, lost, self.began.elapsed().as_secs_f64());
+        Report { over: self.over.as_ref().and_then(|over| over.report(&self.model)), ..report }
     }
 
     fn steal_now(&self) -> BTreeMap<u32, u64> {

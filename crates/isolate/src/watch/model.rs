@@ -114,6 +114,7 @@ impl Model {
             lost_events: lost.events,
             per_cpu: per_cpu.collect(),
             rows,
+            over: None,
         }
     }
 

@@ -4,6 +4,7 @@ use entrain_system::CpuSet;
 use serde::Serialize;
 
 use super::interface::Kind;
+use super::over::Found;
 use super::remedy::Advice;
 
 /// One cause on one CPU.
@@ -61,4 +62,7 @@ pub(crate) struct Report {
     pub(crate) per_cpu: Vec<Cpu>,
     /// Most time first.
     pub(crate) rows: Vec<Row>,
+    /// With `--over`: what took too long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) over: Option<Found>,
 }

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::{BACKPORTS, RELEASE, tool};
+use super::tool;
 use crate::{LabError, Progress, Result, machine::Arch};
 
 /// Lists older than this are fetched again before something new is downloaded.
@@ -23,9 +23,9 @@ pub struct Apt {
 
 impl Apt {
     /// Makes the tree if it is missing and brings its lists up to date.
-    pub(super) fn ready(dir: &Path, arch: Arch, lock: File, progress: &dyn Progress) -> Result<Self> {
+    pub(super) fn ready(dir: &Path, arch: Arch, suites: &[&str], lock: File, progress: &dyn Progress) -> Result<Self> {
         let apt = Self { dir: dir.to_owned(), arch, _lock: lock };
-        apt.write_configuration()?;
+        apt.write_configuration(suites)?;
         let stamp = dir.join("updated");
         let age =
             fs::metadata(&stamp).and_then(|m| m.modified()).ok().and_then(|t| SystemTime::now().duration_since(t).ok());
@@ -41,7 +41,7 @@ impl Apt {
         Ok(apt)
     }
 
-    fn write_configuration(&self) -> Result<()> {
+    fn write_configuration(&self, suites: &[&str]) -> Result<()> {
         for sub in ["lists/partial", "cache/archives/partial", "state", "empty"] {
             let path = self.dir.join(sub);
             fs::create_dir_all(&path).map_err(|e| LabError::io(path, e))?;
@@ -51,7 +51,7 @@ impl Apt {
         let keys = Path::new("/usr/share/keyrings/debian-archive-keyring.gpg");
         // Without that file apt falls back to its trusted.gpg.d, which holds the same keys.
         let signed = if keys.exists() { format!("[signed-by={}] ", keys.display()) } else { String::new() };
-        let sources = format!("deb {signed}{mirror} {RELEASE} main\ndeb {signed}{mirror} {BACKPORTS} main\n");
+        let sources: String = suites.iter().map(|suite| format!("deb {signed}{mirror} {suite} main\n")).collect();
         let mut conf = String::new();
         let arch = self.arch.debian();
         // The system's own configuration files are left out (their hooks act on the system's folders) …

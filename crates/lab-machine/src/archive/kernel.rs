@@ -7,8 +7,10 @@ use std::{
 use super::{apt::Apt, unpack};
 use crate::{LabError, Progress, Result};
 
+/// Types for BPF programs.
+pub(super) const BTF: &str = "CONFIG_DEBUG_INFO_BTF=y";
 /// What a kernel's configuration must hold: schedulers in BPF, and types for BPF programs.
-const WANTED: [&str; 2] = ["CONFIG_SCHED_CLASS_EXT=y", "CONFIG_DEBUG_INFO_BTF=y"];
+pub(super) const WANTED: [&str; 2] = ["CONFIG_SCHED_CLASS_EXT=y", BTF];
 /// How many versions are tried, newest first, before the lab gives up.
 const TRIES: usize = 4;
 
@@ -53,21 +55,32 @@ impl Kernel {
 
     /// Which of the wanted settings does the configuration lack?
     pub fn lacks(&self) -> Result<Vec<&'static str>> {
+        self.lacks_of(&WANTED)
+    }
+
+    fn lacks_of(&self, wanted: &[&'static str]) -> Result<Vec<&'static str>> {
         let text = fs::read_to_string(&self.config).map_err(|e| LabError::io(&self.config, e))?;
-        Ok(WANTED.into_iter().filter(|want| !text.lines().any(|line| line == *want)).collect())
+        Ok(wanted.iter().copied().filter(|want| !text.lines().any(|line| line == *want)).collect())
     }
 }
 
-/// Fetches and unpacks the newest kernel of `flavour` that qualifies into `dir`: of a `series` that was asked for, the
-/// newest of all. What that one lacks, it is the asker's to know.
-pub(super) fn fetch(apt: &Apt, flavour: &str, series: Option<&str>, dir: &Path, progress: &dyn Progress) -> Result<()> {
+/// Fetches and unpacks the newest kernel of `flavour` whose configuration holds what is `wanted` into `dir`: of a `series`
+/// that was asked for, the newest of all. What that one lacks, it is the asker's to know.
+pub(super) fn fetch(
+    apt: &Apt,
+    flavour: &str,
+    wanted: &[&'static str],
+    series: Option<&str>,
+    dir: &Path,
+    progress: &dyn Progress,
+) -> Result<()> {
     let names = apt.names("linux-")?;
     let mut rejected = Vec::new();
     let of_series = |version: &String| {
         series.is_none_or(|series| version.strip_prefix(series).is_some_and(|rest| rest.starts_with('.')))
     };
     for version in newest(&names, flavour).into_iter().filter(of_series).take(TRIES) {
-        let wanted: Vec<String> = ["base", "binary", "image", "modules"]
+        let packages: Vec<String> = ["base", "binary", "image", "modules"]
             .map(|part| format!("linux-{part}-{version}-{flavour}"))
             .into_iter()
             .filter(|name| names.contains(name))
@@ -75,11 +88,11 @@ pub(super) fn fetch(apt: &Apt, flavour: &str, series: Option<&str>, dir: &Path, 
         progress.step(&format!("fetching Linux {version} ({flavour})"));
         let debs = tempfile::tempdir_in(dir).map_err(|e| LabError::io(dir, e))?;
         let tree = dir.join("tree");
-        let files = apt.download(&wanted, debs.path())?;
+        let files = apt.download(&packages, debs.path())?;
         progress.step(&format!("unpacking Linux {version} ({flavour})"));
         unpack(&files, &tree)?;
         drop(debs);
-        let lacks = Kernel::in_tree(&tree)?.lacks()?;
+        let lacks = Kernel::in_tree(&tree)?.lacks_of(wanted)?;
         if lacks.is_empty() || series.is_some() {
             return hoist(&tree, dir);
         }
@@ -112,8 +125,8 @@ fn newest(names: &[String], flavour: &str) -> Vec<String> {
     let mut versions: Vec<String> = names
         .iter()
         .filter_map(|name| name.strip_prefix("linux-image-")?.strip_suffix(flavour)?.strip_suffix('-'))
-        // "7.3.4+deb13" yes; "7.3.4+deb13-cloud" and the dummy packages no.
-        .filter(|v| v.starts_with(|c: char| c.is_ascii_digit()) && !v.contains('-'))
+        // "7.3.4+deb13" and "6.1.0-50" yes; "7.3.4+deb13-cloud" and the dummy packages no.
+        .filter(|v| v.split('-').all(|part| part.starts_with(|c: char| c.is_ascii_digit())))
         .map(str::to_owned)
         .collect();
     versions.sort_by_key(|v| std::cmp::Reverse(numbers(v)));
@@ -139,9 +152,12 @@ mod tests {
             "linux-image-7.3.4+deb13-arm64-16k",
             "linux-image-arm64",
             "linux-image-rt-arm64",
+            "linux-image-6.1.0-9-arm64",
+            "linux-image-6.1.0-50-arm64",
+            "linux-image-6.1.0-50-cloud-arm64",
         ]
         .map(str::to_owned);
-        assert_eq!(newest(&names, "arm64"), ["7.3.4+deb13", "7.2.11+deb13", "7.2.9+deb13"]);
+        assert_eq!(newest(&names, "arm64"), ["7.3.4+deb13", "7.2.11+deb13", "7.2.9+deb13", "6.1.0-50", "6.1.0-9"]);
         assert_eq!(newest(&names, "rt-arm64"), ["7.3.4+deb13"]);
     }
 

@@ -1,7 +1,8 @@
 //! Debian's archive, fetched and verified by apt's own means, without touching the system's apt.
 use std::{
-    fs,
+    fmt, fs,
     path::{Path, PathBuf},
+    str::FromStr,
 };
 
 use self::apt::Apt;
@@ -17,6 +18,44 @@ pub const RELEASE: &str = "trixie";
 /// Where newer kernels and QEMU come from.
 pub const BACKPORTS: &str = "trixie-backports";
 
+/// A release whose own kernel a machine may boot instead of the newest one.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Release {
+    /// Bookworm: Linux 6.1.
+    Debian12,
+    /// Trixie: Linux 6.12.
+    Debian13,
+}
+
+impl Release {
+    /// All of them, oldest first.
+    pub const ALL: [Self; 2] = [Self::Debian12, Self::Debian13];
+
+    /// As the archive calls it.
+    fn suite(self) -> &'static str {
+        match self {
+            Self::Debian12 => "bookworm",
+            Self::Debian13 => RELEASE,
+        }
+    }
+}
+
+impl fmt::Display for Release {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Debian12 => "debian12",
+            Self::Debian13 => "debian13",
+        })
+    }
+}
+
+impl FromStr for Release {
+    type Err = ();
+    fn from_str(text: &str) -> std::result::Result<Self, ()> {
+        Self::ALL.into_iter().find(|release| release.to_string() == text).ok_or(())
+    }
+}
+
 /// One architecture of the archive.
 #[derive(Debug)]
 pub struct Archive<'a> {
@@ -31,8 +70,13 @@ impl<'a> Archive<'a> {
     }
 
     fn apt(&self, progress: &dyn Progress) -> Result<Apt> {
-        let lock = self.cache.lock("apt", self.arch.debian())?;
-        Apt::ready(&self.cache.root().join("apt").join(self.arch.debian()), self.arch, lock, progress)
+        self.apt_of(self.arch.debian(), &[RELEASE, BACKPORTS], progress)
+    }
+
+    /// A tree of its own, so that what comes from these suites never changes what others take.
+    fn apt_of(&self, tree: &str, suites: &[&str], progress: &dyn Progress) -> Result<Apt> {
+        let lock = self.cache.lock("apt", tree)?;
+        Apt::ready(&self.cache.root().join("apt").join(tree), self.arch, suites, lock, progress)
     }
 
     /// The unpacked packages and all that they depend on, in one tree. `suite` is where `packages` themselves come
@@ -80,9 +124,19 @@ impl<'a> Archive<'a> {
     pub fn kernel(&self, rt: bool, series: Option<&str>, progress: &dyn Progress) -> Result<Kernel> {
         let flavour = if rt { format!("rt-{}", self.arch.debian()) } else { self.arch.debian().to_owned() };
         let name = series.map_or_else(|| flavour.clone(), |series| format!("{flavour}-{series}"));
-        let path = self
-            .cache
-            .entry("kernels", &name, |dir| kernel::fetch(&self.apt(progress)?, &flavour, series, dir, progress))?;
+        let path = self.cache.entry("kernels", &name, |dir| {
+            kernel::fetch(&self.apt(progress)?, &flavour, &kernel::WANTED, series, dir, progress)
+        })?;
+        Kernel::in_tree(&path)
+    }
+
+    /// A release's own kernel, which need not have sched_ext.
+    pub fn kernel_of(&self, release: Release, progress: &dyn Progress) -> Result<Kernel> {
+        let (flavour, suite) = (self.arch.debian(), release.suite());
+        let tree = format!("{flavour}-{suite}");
+        let path = self.cache.entry("kernels", &tree, |dir| {
+            kernel::fetch(&self.apt_of(&tree, &[suite], progress)?, flavour, &[kernel::BTF], None, dir, progress)
+        })?;
         Kernel::in_tree(&path)
     }
 }

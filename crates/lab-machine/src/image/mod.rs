@@ -14,7 +14,7 @@ use std::{
 use self::{cpio::Writer, programs::Wanted};
 use crate::{
     Cache, LabError, Progress, Result,
-    archive::{Archive, Kernel, RELEASE},
+    archive::{Archive, Kernel, RELEASE, Release},
     cache::Hold,
     machine::{Arch, MachineSpec, recipe},
 };
@@ -55,6 +55,8 @@ pub struct Images {
 struct Parts {
     arch: Arch,
     kernel: Kernel,
+    /// The guests', where that is another.
+    guest_kernel: Option<Kernel>,
     /// Tells the modules of one's own apart from build to build.
     stamp: String,
     /// QEMU and busybox.
@@ -76,12 +78,19 @@ struct Parts {
 /// Makes the images of a machine, or finds them in the cache.
 pub fn prepare(cache: &Cache, spec: &MachineSpec, progress: &dyn Progress) -> Result<Images> {
     let archive = Archive::new(cache, spec.arch);
-    let series = spec.kernel.as_deref().and_then(own_kernel::of_archive);
-    let own_image = spec.kernel.as_ref().filter(|_| series.is_none());
-    let kernel = match own_image {
-        Some(image) => own_kernel::find(image, spec.modules.as_deref(), spec.arch)?,
-        None => archive.kernel(spec.rt, series, progress)?,
+    let of_archive =
+        |image: &Path| image.to_string_lossy().parse::<Release>().is_ok() || own_kernel::of_archive(image).is_some();
+    let own_image = spec.kernel.as_ref().filter(|image| !of_archive(image));
+    let kernel_of = |image: Option<&PathBuf>, modules: Option<&Path>| match image {
+        None => archive.kernel(spec.rt, None, progress),
+        Some(image) => match (image.to_string_lossy().parse::<Release>(), own_kernel::of_archive(image)) {
+            (Ok(release), _) => archive.kernel_of(release, progress),
+            (Err(()), Some(series)) => archive.kernel(spec.rt, Some(series), progress),
+            (Err(()), None) => own_kernel::find(image, modules, spec.arch),
+        },
     };
+    let kernel = kernel_of(spec.kernel.as_ref(), spec.modules.as_deref())?;
+    let guest_kernel = spec.guest_kernel.as_ref().map(|image| kernel_of(Some(image), None)).transpose()?;
     let qemu = match spec.arch {
         Arch::Aarch64 => "qemu-system-arm",
         Arch::X86_64 => "qemu-system-x86",
@@ -105,6 +114,7 @@ pub fn prepare(cache: &Cache, spec: &MachineSpec, progress: &dyn Progress) -> Re
         arch: spec.arch,
         own: own::programs(spec.arch)?,
         kernel,
+        guest_kernel,
         stamp,
         base,
         wanted,
@@ -135,6 +145,7 @@ impl Parts {
         hasher.write(entrain_lab_rtos::RUN.as_bytes());
         let mut files = vec![self.kernel.image.clone(), self.kernel.config.clone(), self.base.join(".packages")];
         files.extend(self.kernel.modules.as_ref().map(|m| m.join("modules.builtin")).filter(|p| p.exists()));
+        files.extend(self.guest_kernel.iter().flat_map(|kernel| [kernel.image.clone(), kernel.config.clone()]));
         files.extend(self.own.iter().chain(&self.emulation).map(|(_, path)| path.clone()));
         files.extend(self.qpw.clone());
         for name in &self.extra {
@@ -159,24 +170,29 @@ impl Parts {
         let kernel = dir.join("kernel");
         fs::copy(&self.kernel.image, &kernel).map_err(|e| LabError::io(&kernel, e))?;
         let guest = scratch.path().join("guest.cpio");
-        let guest_modules: Vec<&str> =
-            ["virtio_mmio"].into_iter().chain(self.guest_modules.iter().map(String::as_str)).collect();
-        self.write(&guest, scratch.path(), &guest_modules, |_, _| Ok(()))?;
-        let host_modules: &[&str] = match self.arch {
+        let of_guests = self.guest_kernel.as_ref().unwrap_or(&self.kernel);
+        // The lab's console and agent; kernels before 7.x have them as modules.
+        let guest_modules: Vec<&str> = ["virtio_mmio", "virtio_console"]
+            .into_iter()
+            .chain(self.guest_modules.iter().map(String::as_str))
+            .collect();
+        self.write(&guest, scratch.path(), of_guests, &guest_modules, |_, _| Ok(()))?;
+        let mut host_modules = vec!["virtio_pci", "virtio_console"];
+        host_modules.extend_from_slice(match self.arch {
             // The driver of the emulated frequency hardware.
             Arch::Aarch64 if self.emulation.is_some() => &["qcom_cpufreq_hw"],
             Arch::Aarch64 => &[],
             Arch::X86_64 if self.nested => &["kvm_amd", "kvm_intel"],
             Arch::X86_64 => &[],
-        };
+        });
         let extra: Vec<&str> = self.extra.iter().map(String::as_str).collect();
         let extra = match &self.kernel.modules {
             Some(folder) => modules::resolve(folder, &extra, scratch.path())?,
             None => Vec::new(),
         };
-        self.write(&dir.join("host.cpio"), scratch.path(), host_modules, |w, programs| {
+        self.write(&dir.join("host.cpio"), scratch.path(), &self.kernel, &host_modules, |w, programs| {
             let bare = |path: &'static str| path.trim_start_matches('/');
-            w.copy(bare(recipe::GUEST_KERNEL), 0o644, &kernel)?;
+            w.copy(bare(recipe::GUEST_KERNEL), 0o644, &of_guests.image)?;
             w.copy(bare(recipe::GUEST_INITRD), 0o644, &guest)?;
             for module in &extra {
                 let name = module.file_name().unwrap_or_default().to_string_lossy();
@@ -215,11 +231,14 @@ impl Parts {
         &self,
         path: &Path,
         scratch: &Path,
+        kernel: &Kernel,
         wanted_modules: &[&str],
         more: impl FnOnce(&mut Writer<BufWriter<File>>, &mut Vec<(PathBuf, PathBuf)>) -> io::Result<()>,
     ) -> Result<()> {
-        let modules = match &self.kernel.modules {
-            Some(folder) => modules::resolve(folder, wanted_modules, scratch)?,
+        // The same module of two kernels is two files.
+        let unpacked = tempfile::tempdir_in(scratch).map_err(|e| LabError::io(scratch, e))?;
+        let modules = match &kernel.modules {
+            Some(folder) => modules::resolve(folder, wanted_modules, unpacked.path())?,
             None => Vec::new(),
         };
         let busybox = self.base.join("usr/bin/busybox");
@@ -240,8 +259,8 @@ impl Parts {
             w.file("etc/group", 0o644, b"root:x:0:\n")?;
             w.copy("usr/bin/busybox", 0o755, &busybox)?;
             // libbpf reads the kernel's configuration there (Kconfig externs of BPF programs).
-            if self.kernel.config.exists() {
-                w.copy(&format!("boot/config-{}", self.kernel.release), 0o644, &self.kernel.config)?;
+            if kernel.config.exists() {
+                w.copy(&format!("boot/config-{}", kernel.release), 0o644, &kernel.config)?;
             }
             for (name, from) in &self.own {
                 w.copy(&format!("usr/bin/{name}"), 0o755, from)?;

@@ -137,8 +137,10 @@ pub struct MachineSpec {
     pub accel: Accel,
     /// The PREEMPT_RT flavour of the kernel (host machine and guests).
     pub rt: bool,
-    /// A kernel image of one's own instead of the archive's.
+    /// A kernel image of one's own instead of the archive's newest, or the name of a release ([`crate::archive::Release`]).
     pub kernel: Option<PathBuf>,
+    /// The same for guests that shall boot another kernel than the host machine; modules lie beside it.
+    pub guest_kernel: Option<PathBuf>,
     /// Modules of that kernel: the folder `lib/modules/RELEASE`.
     pub modules: Option<PathBuf>,
     /// CPUs of the host machine (pCPUs of the experiment).
@@ -179,6 +181,7 @@ impl Default for MachineSpec {
             accel: Accel::default(),
             rt: false,
             kernel: None,
+            guest_kernel: None,
             modules: None,
             pcpus: 2,
             topology: Topology::default(),

@@ -16,9 +16,13 @@ pub struct MachineArgs {
     /// Take the PREEMPT_RT flavour of the kernel
     #[arg(long)]
     pub rt: bool,
-    /// A kernel image of your own, debian:SERIES for the archive's newest of that series, or 'running' for this computer's
-    #[arg(long, value_name = "FILE|debian:6.12|running")]
+    /// A kernel image of your own instead of the archive's newest, debian:SERIES for the archive's newest of that series,
+    /// 'running' for this computer's, or a release's own ('debian12', 'debian13')
+    #[arg(long, value_name = "FILE|debian:6.12|running|RELEASE")]
     pub kernel: Option<PathBuf>,
+    /// Another kernel for the guests than for the host machine, named in the same way
+    #[arg(long, value_name = "FILE|running|RELEASE")]
+    pub guest_kernel: Option<PathBuf>,
     /// Its modules: the folder lib/modules/RELEASE, if they do not lie beside it or in this system
     #[arg(long, value_name = "DIR", requires = "kernel")]
     pub modules: Option<PathBuf>,
@@ -75,6 +79,7 @@ impl MachineArgs {
             accel: self.accel,
             rt: self.rt,
             kernel: self.kernel.clone(),
+            guest_kernel: self.guest_kernel.clone(),
             modules: self.modules.clone(),
             pcpus: self.pcpus,
             topology: self.topology,

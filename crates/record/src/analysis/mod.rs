@@ -258,6 +258,9 @@ pub struct Analysis {
     pub pcpus: u32,
     /// Wall clock of the begin, seconds since 1970.
     pub began_unix: u64,
+    /// CLOCK_MONOTONIC at the begin of what is analysed, ns.
+    #[serde(skip)]
+    pub began_ns: u64,
     /// Length of what is analysed, ns.
     pub span_ns: u64,
     /// Critical sections of paired guests are known.
@@ -335,6 +338,7 @@ impl Analysis {
             arch: host.arch.clone(),
             pcpus: host.pcpus,
             began_unix: host.began_unix,
+            began_ns: began,
             span_ns: ended.saturating_sub(began),
             daemon: host.daemon,
             unseen: host.unseen.clone(),

@@ -12,8 +12,9 @@ fn event(ms: u64, kind: Kind, flags: u8, cpu: u16, tid: u32, other: u32) -> Even
 pub(crate) fn recording() -> Recording {
     let host =
         Host { began_ns: 1000 * MS, ended_ns: 1100 * MS, pcpus: 4, daemon: true, complete: true, ..Host::default() };
-    let web = RecordedVm { name: "web".into(), pid: 9, chosen: true, vcpus: vec![(0, 10), (1, 11)] };
-    let db = RecordedVm { name: "db".into(), pid: 19, chosen: false, vcpus: vec![(0, 20)] };
+    let web =
+        RecordedVm { name: "web".into(), pid: 9, chosen: true, vcpus: vec![(0, 10), (1, 11)], ..RecordedVm::default() };
+    let db = RecordedVm { name: "db".into(), pid: 19, chosen: false, vcpus: vec![(0, 20)], ..RecordedVm::default() };
     let names = [(10, (9, "CPU 0/KVM")), (30, (30, "stress")), (31, (30, "stress-worker")), (40, (9, "worker"))];
     let events = vec![
         event(0, Kind::State, flag::RUNNABLE, 3, 10, 0),

@@ -12,6 +12,9 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
+/* In a guest, where there are no vCPU threads: every switch of every CPU is recorded. Set before loading. */
+const volatile bool all_tasks = false;
+
 SEC("tp_btf/sched_switch")
 int BPF_PROG(record_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
 {
@@ -20,6 +23,12 @@ int BPF_PROG(record_switch, bool preempt, struct task_struct *prev, struct task_
 	struct record_cpu *queue = bpf_map_lookup_elem(&cpus, &cpu);
 	__u8 flags = 0;
 
+	if (all_tasks) {
+		name__tell(prev, out_tid);
+		name__tell(next, in_tid);
+		event__emit(RECORD_SWITCH, preempt || prev_state == 0 ? RECORD_F_RUNNABLE : 0, cpu, out_tid, in_tid, 0);
+		return 0;
+	}
 	if (!queue)
 		return 0;
 	queue->runs = in_tid + 1;

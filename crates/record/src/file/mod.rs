@@ -75,6 +75,22 @@ pub struct Host {
     pub unseen: Vec<String>,
     /// A daemon ran, so critical sections of paired guests are known.
     pub daemon: bool,
+    /// It was recorded in a guest: every switch of its tasks, on its CPUs.
+    pub guest: bool,
+    /// The clocks, at the begin and at the end: ties a guest's recording to its host's.
+    pub clocks: Vec<Clock>,
+}
+
+/// One moment by three clocks: the CPU's counter, CLOCK_MONOTONIC and CLOCK_BOOTTIME, the latter two in ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Clock(pub u64, pub u64, pub u64);
+
+impl Clock {
+    /// Now.
+    pub(crate) fn now() -> Self {
+        let now = entrain_system::moment();
+        Self(now.counter, now.monotonic_ns, now.boottime_ns)
+    }
 }
 
 /// A VM of the host.
@@ -89,6 +105,8 @@ pub struct RecordedVm {
     pub chosen: bool,
     /// KVM's vcpu_id and thread of each vCPU.
     pub vcpus: Vec<(u32, u32)>,
+    /// By how much its vCPUs' counters are ahead of the host's; `None` where the kernel does not tell, or they differ.
+    pub counter: Option<i64>,
 }
 
 /// A thread that was met: its number, its process, its name.

@@ -163,7 +163,7 @@ mod tests {
         for ns in 0..count {
             writer.event(event(ns)).unwrap();
         }
-        let vm = RecordedVm { name: "web".into(), pid: 9, chosen: true, vcpus: vec![(0, 2)] };
+        let vm = RecordedVm { name: "web".into(), pid: 9, chosen: true, vcpus: vec![(0, 2)], ..RecordedVm::default() };
         let names: Vec<Name> = (0..5000).map(|tid| Name(tid, 1, format!("thread{tid}"))).collect();
         writer.tables(&Host { pcpus: 4, ..Host::default() }, vec![vm], names).unwrap();
         let overwritten = writer.overwritten();

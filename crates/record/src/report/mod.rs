@@ -2,11 +2,14 @@
 
 mod html;
 mod perfetto;
+mod pftrace;
+mod proto;
 mod strip;
 mod text;
 
 pub(crate) use html::render as html;
 pub(crate) use perfetto::{write as perfetto, write_to as perfetto_text};
+pub(crate) use pftrace::write as pftrace;
 pub(crate) use text::render as text;
 
 use crate::analysis::Analysis;

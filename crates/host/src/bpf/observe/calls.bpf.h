@@ -16,9 +16,6 @@
 	(ENTRAIN_F_VCPU_STATE | ENTRAIN_F_INSTANT | ENTRAIN_F_CAPACITY | ENTRAIN_F_ENTITLEMENT | extra_features |      \
 	 READ_ONCE(mode_features))
 
-/* The kernel's own figure of the current performance level where the CPU can count it; 1024 elsewhere. */
-extern const unsigned long arch_freq_scale __ksym;
-
 /*
  * What a vCPU's thread does at this moment. Its next switch may be long in coming, above all where it has a pCPU to
  * itself: until then nothing would be counted, and its guest be told nothing. One that switches just now is wrong until
@@ -211,29 +208,6 @@ int tick(struct entrain_tick_args *args)
 		bpf_rcu_read_lock();
 		vcpu__tick(i, args, now);
 		bpf_rcu_read_unlock();
-	}
-	return 0;
-}
-
-/*
- * Called by the daemon before the tick, where the kernel knows its performance levels: copies them. A program of its
- * own, as one with an unknown kernel symbol does not load.
- */
-SEC("syscall")
-int levels(struct entrain_tick_args *args)
-{
-	__u32 entries = args->entries, cpu;
-	int i;
-
-	bpf_for (i, 0, entries) {
-		const unsigned long *scale = bpf_per_cpu_ptr(&arch_freq_scale, i);
-		struct entrain_pcpu *pcpu;
-
-		cpu = i;
-		pcpu = bpf_map_lookup_elem(&pcpus, &cpu);
-		if (!scale || !pcpu)
-			break;
-		pcpu->perf = *scale < ENTRAIN_CAPACITY_SCALE ? *scale : ENTRAIN_CAPACITY_SCALE;
 	}
 	return 0;
 }

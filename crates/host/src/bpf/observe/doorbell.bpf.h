@@ -3,6 +3,7 @@
 #ifndef ENTRAIN_OBSERVE_DOORBELL_BPF_H
 #define ENTRAIN_OBSERVE_DOORBELL_BPF_H
 
+#include "../channel.bpf.h"
 #include "state.bpf.h"
 
 /*

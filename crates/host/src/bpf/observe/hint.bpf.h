@@ -3,6 +3,7 @@
 #ifndef ENTRAIN_OBSERVE_HINT_BPF_H
 #define ENTRAIN_OBSERVE_HINT_BPF_H
 
+#include "../channel.bpf.h"
 #include "state.bpf.h"
 
 #define MAX_RT_PRIO 100

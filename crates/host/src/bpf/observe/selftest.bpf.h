@@ -3,6 +3,7 @@
 #ifndef ENTRAIN_OBSERVE_SELFTEST_BPF_H
 #define ENTRAIN_OBSERVE_SELFTEST_BPF_H
 
+#include "../channel.bpf.h"
 #include "state.bpf.h"
 
 /* The self-test of the channel: answers a guest that hammers its page, and adds as it does. Never in normal service. */

@@ -3,7 +3,7 @@
 #ifndef ENTRAIN_OBSERVE_STATE_BPF_H
 #define ENTRAIN_OBSERVE_STATE_BPF_H
 
-#include "../channel.bpf.h"
+#include "../vcpus.bpf.h"
 
 /* More features, set by the daemon before loading: the self-test's. */
 const volatile __u64 extra_features = 0;

@@ -64,6 +64,20 @@ static inline struct task_struct *bpf_get_current_task_btf(void)
 #define bpf_for(i, start, end)                                                                                         \
 	for (struct { long at, to; } ___it = {(start), (end)}; ___it.at < ___it.to && ((i) = ___it.at, 1); ___it.at++)
 
+/* Calls it with 0, 1, …, until it returns 1 or `count` calls were made; how many were. */
+static inline long bpf_loop(__u32 count, void *callback, void *ctx, __u64 flags)
+{
+	long (*call)(__u32, void *) = callback;
+	__u32 i;
+
+	(void)flags;
+	for (i = 0; i < count; i++) {
+		if (call(i, ctx))
+			return i + 1;
+	}
+	return i;
+}
+
 /* bpf_for_each(scx_dsq, task, id, flags) of libbpf: the iterator is destroyed however the loop is left. */
 #define bpf_for_each(type, cur, args...)                                                                               \
 	for (struct bpf_iter_##type ___it __attribute__((cleanup(bpf_iter_##type##_destroy))),                         \

@@ -2,27 +2,29 @@
 
 #[cfg(feature = "fake")]
 pub(crate) mod fake;
+mod load;
+mod threads;
 
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use entrain_bpf::{ArrayView, Error, Features, Step};
 use entrain_channel::hosting::{self, Kernel, Op};
 use entrain_channel::page::feature;
-use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, OpenObject, ProgramInput, ProgramMut};
+use libbpf_rs::skel::Skel;
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, ProgramInput, ProgramMut, ProgramType};
 
 use crate::complexity::{self, Complexity};
 use crate::figures::ProgramStatus;
-use crate::interface::{HOST_VCPUS, HOST_VMS, LinkArgs, Pcpu, TickArgs, TrackArgs, Vcpu, Vm, Wait, WaitKey};
 use crate::interface::{LINK_CLOSE, LINK_PAIR, LINK_RELEASE, Pairing, SelftestArgs, from_bytes};
+use crate::interface::{LinkArgs, Pcpu, TickArgs, Vcpu, Vm, Wait, WaitKey};
 use crate::program_info;
-use crate::skeleton::observe;
+use crate::skeleton::{observe, watch};
 use crate::ticker::Ticker;
 
-/// Everything of `bpf/observe.bpf.c` that is loaded into the kernel. Nothing is pinned in a file system: when the process ends, in whatever
-/// way, the kernel detaches the programs and frees the maps, and with them every pin of guest memory.
+/// Everything of `bpf/observe.bpf.c` or `bpf/watch.bpf.c` that is loaded into the kernel. Nothing is pinned in a file
+/// system: when the process ends, in whatever way, the kernel detaches the programs and frees the maps, and with them
+/// every pin of guest memory.
 pub(crate) struct Programs {
     kernel: Kind,
     links: Vec<Link>,
@@ -38,16 +40,26 @@ pub(crate) struct Programs {
 
 /// Where they run.
 enum Kind {
-    /// In the kernel.
+    /// In the kernel: `observe.bpf.c`.
     Loaded(Box<observe::ObserveSkel<'static>>, Ticker),
+    /// In a kernel that cannot hold a guest's page: `watch.bpf.c`, with the same tables, programs at the scheduler's
+    /// tracepoints and variables.
+    Watch(Box<watch::WatchSkel<'static>>, Ticker),
     /// In this process: the part of them that writes to pages, for the fuzz targets.
     #[cfg(feature = "fake")]
     Fake(fake::Fake),
 }
 
-/// Memory for an open object. It lives as long as the process, as the object does.
-fn storage() -> &'static mut MaybeUninit<OpenObject> {
-    Box::leak(Box::new(MaybeUninit::uninit()))
+/// The same expression of whichever skeleton is loaded.
+macro_rules! either {
+    ($kind:expr, $skel:ident => $value:expr) => {
+        match $kind {
+            Kind::Loaded($skel, _) => $value,
+            Kind::Watch($skel, _) => $value,
+            #[cfg(feature = "fake")]
+            Kind::Fake(_) => unreachable!("only what the fleet calls is there"),
+        }
+    };
 }
 
 /// Where a vCPU and its pairing are found: its entry, and its thread.
@@ -62,59 +74,45 @@ pub(crate) struct Place {
 const STALE: i32 = -116;
 
 impl Programs {
-    /// Loads everything and attaches nothing. `pcpus` is the number of possible pCPUs, `extra` the
+    /// Loads everything that this kernel takes and attaches nothing. `pcpus` is the number of possible pCPUs, `extra` the
     /// features that the page announces beside those of observing.
     pub(crate) fn load(features: &Features, pcpus: u32, extra: u64) -> Result<Self, Error> {
-        let mut open =
-            observe::ObserveSkelBuilder::default().open(storage()).map_err(Error::at(Step::Open, "observe"))?;
-        open.progs.observe_hypercall.set_autoload(features.kvm_hypercall);
-        open.progs.observe_wfx.set_autoload(features.kvm_wfx);
-        open.progs.levels.set_autoload(features.freq_scale);
-        open.maps.pcpus.set_max_entries(pcpus).map_err(Error::at(Step::Open, "observe"))?;
-        open.maps.domains.set_max_entries(pcpus).map_err(Error::at(Step::Open, "observe"))?;
-        open.maps.rodata_data.as_deref_mut().expect("observe has read-only data").extra_features = extra;
-        let observe = open.load().map_err(Error::at(Step::Load, "observe"))?;
-
-        let view = |error: rustix::io::Errno| Error {
-            step: Step::Run,
-            name: "observe".into(),
-            source: libbpf_rs::Error::from(std::io::Error::from(error)),
-        };
-        // SAFETY: the types are the skeleton's of the values of these maps, which are plain numbers.
-        let (vcpus, vms, pcpus) = unsafe {
-            (
-                ArrayView::new(observe.maps.vcpus.as_fd(), HOST_VCPUS).map_err(view)?,
-                ArrayView::new(observe.maps.vms.as_fd(), HOST_VMS).map_err(view)?,
-                ArrayView::new(observe.maps.pcpus.as_fd(), pcpus as usize).map_err(view)?,
-            )
-        };
-        let levels = features.freq_scale.then(|| (&observe.progs.levels, pcpus.entries() as u32));
-        let ticker = Ticker::new(&observe.progs.tick, levels);
-        let ticker = ticker.map_err(|error| Error::at(Step::Run, "tick")(libbpf_rs::Error::from(error)))?;
-        let kernel = Kind::Loaded(Box::new(observe), ticker);
-        Ok(Self { has_wfx: features.kvm_wfx, links: Vec::new(), kernel, vcpus, vms, pcpus })
-    }
-
-    fn observe(&self) -> &observe::ObserveSkel<'static> {
-        match &self.kernel {
-            Kind::Loaded(observe, _) => observe,
-            #[cfg(feature = "fake")]
-            Kind::Fake(_) => unreachable!("only what the fleet calls is there"),
+        if features.task_uptr {
+            let skel = load::page(features, pcpus, extra)?;
+            let tables = [skel.maps.vcpus.as_fd(), skel.maps.vms.as_fd(), skel.maps.pcpus.as_fd()];
+            let (vcpus, vms, table) = load::views(tables, pcpus)?;
+            let levels = features.freq_scale.then_some((&skel.progs.levels, pcpus));
+            let ticker = Ticker::new(Some(&skel.progs.tick), levels).map_err(load::io("tick"))?;
+            let kernel = Kind::Loaded(Box::new(skel), ticker);
+            return Ok(Self { has_wfx: features.kvm_wfx, links: Vec::new(), kernel, vcpus, vms, pcpus: table });
         }
+        let skel = load::watch(features, pcpus)?;
+        let tables = [skel.maps.vcpus.as_fd(), skel.maps.vms.as_fd(), skel.maps.pcpus.as_fd()];
+        let (vcpus, vms, table) = load::views(tables, pcpus)?;
+        let levels = features.freq_scale.then_some((&skel.progs.levels, pcpus));
+        let ticker = Ticker::new(None::<&ProgramMut<'_>>, levels).map_err(load::io("levels"))?;
+        let kernel = Kind::Watch(Box::new(skel), ticker);
+        Ok(Self { has_wfx: false, links: Vec::new(), kernel, vcpus, vms, pcpus: table })
     }
 
-    fn data(&mut self) -> Option<&mut observe::types::bss> {
-        match &mut self.kernel {
-            Kind::Loaded(observe, _) => observe.maps.bss_data.as_deref_mut(),
-            #[cfg(feature = "fake")]
-            Kind::Fake(_) => None,
+    /// Whether guests can be paired with: the kernel can hold their pages.
+    pub(crate) fn pairs(&self) -> bool {
+        !matches!(self.kernel, Kind::Watch(..))
+    }
+
+    /// The skeleton with the pages; only what pairs asks for it.
+    fn observe(&self) -> Result<&observe::ObserveSkel<'static>, Error> {
+        match &self.kernel {
+            Kind::Loaded(observe, _) => Ok(observe),
+            _ => Err(load::io("observe")(std::io::ErrorKind::Unsupported.into())),
         }
     }
 
     /// The maps of bpf/channel.h, for the scheduler's programs to share. One that can't be copied is left out: the
     /// scheduler then knows less of its guests.
     pub(crate) fn channel_maps(&self) -> Vec<(&'static str, OwnedFd)> {
-        let maps = &self.observe().maps;
+        let Ok(skel) = self.observe() else { return Vec::new() };
+        let maps = &skel.maps;
         [
             ("vcpu_refs", maps.vcpu_refs.as_fd()),
             ("pairings", maps.pairings.as_fd()),
@@ -127,40 +125,34 @@ impl Programs {
         .collect()
     }
 
-    /// Starts watching.
-    pub(crate) fn attach(&mut self, features: &Features) -> Result<(), Error> {
-        let Kind::Loaded(observe, _) = &self.kernel else { return Ok(()) };
-        let progs = &observe.progs;
-        let mut wanted: Vec<(&str, &ProgramMut<'_>)> = vec![
-            ("observe_switch", &progs.observe_switch),
-            ("observe_wakeup", &progs.observe_wakeup),
-            ("observe_exit", &progs.observe_exit),
-        ];
-        if features.kvm_hypercall {
-            wanted.push(("observe_hypercall", &progs.observe_hypercall));
+    fn object(&self) -> &libbpf_rs::Object {
+        either!(&self.kernel, skel => skel.object())
+    }
+
+    /// Starts watching: attaches all that was loaded for a tracepoint.
+    pub(crate) fn attach(&mut self) -> Result<(), Error> {
+        let at_tracepoints = |prog: &ProgramMut<'_>| prog.autoload() && prog.prog_type() == ProgramType::Tracing;
+        let mut links = Vec::new();
+        for prog in self.object().progs_mut().filter(at_tracepoints) {
+            let name = prog.name().to_string_lossy().into_owned();
+            links.push(prog.attach().map_err(Error::at(Step::Attach, &name))?);
         }
-        if features.kvm_wfx {
-            wanted.push(("observe_wfx", &progs.observe_wfx));
-        }
-        for (name, prog) in wanted {
-            self.links.push(prog.attach().map_err(Error::at(Step::Attach, name))?);
-        }
+        self.links = links;
         Ok(())
     }
 
     /// The map of rare events.
     pub(crate) fn events(&self) -> Result<MapHandle, Error> {
-        MapHandle::try_from(&self.observe().maps.events).map_err(Error::at(Step::Run, "events"))
+        either!(&self.kernel, skel => MapHandle::try_from(&skel.maps.events)).map_err(Error::at(Step::Run, "events"))
     }
 
     /// Events that found no room since the programs were loaded.
     pub(crate) fn dropped_events(&self) -> u64 {
-        // SAFETY: an aligned word of the mapped data, which BPF adds to atomically.
-        self.observe()
-            .maps
-            .bss_data
-            .as_deref()
-            .map_or(0, |data| unsafe { (&raw const data.dropped_events).read_volatile() })
+        either!(&self.kernel, skel => {
+            // SAFETY: an aligned word of the mapped data, which BPF adds to atomically.
+            let read = |data: &u64| unsafe { (&raw const *data).read_volatile() };
+            skel.maps.bss_data.as_deref().map_or(0, |data| read(&data.dropped_events))
+        })
     }
 
     /// Whether the kernel tells of vCPUs that spin.
@@ -171,64 +163,52 @@ impl Programs {
     /// Tells the programs, and with the next heartbeat the guests, whether Entrain's scheduler has the host's tasks.
     pub(crate) fn tell_schedules(&mut self, schedules: bool) {
         let features = if schedules { feature::HOST_SCHED } else { 0 };
-        if let Some(data) = self.data() {
-            // SAFETY: an aligned word of the mapped data that BPF only reads.
-            unsafe { (&raw mut data.mode_features).write_volatile(features) };
+        #[cfg(feature = "fake")]
+        if let Kind::Fake(_) = self.kernel {
+            return;
         }
+        either!(&mut self.kernel, skel => {
+            if let Some(data) = skel.maps.bss_data.as_deref_mut() {
+                // SAFETY: an aligned word of the mapped data that BPF only reads.
+                unsafe { (&raw mut data.mode_features).write_volatile(features) };
+            }
+        });
     }
 
     /// The verifier's work for the observing programs.
     pub(crate) fn complexity(&self) -> Vec<Complexity> {
-        complexity::of(self.observe().object())
+        complexity::of(self.object())
     }
 
     /// Whether to keep who ran while vCPUs waited.
     pub(crate) fn watch_waits(&mut self, on: bool) {
-        if let Some(data) = self.data() {
-            // SAFETY: an aligned word of the mapped data that BPF only reads.
-            unsafe { (&raw mut data.watch_waits).write_volatile(u32::from(on)) };
+        #[cfg(feature = "fake")]
+        if let Kind::Fake(_) = self.kernel {
+            return;
         }
+        either!(&mut self.kernel, skel => {
+            if let Some(data) = skel.maps.bss_data.as_deref_mut() {
+                // SAFETY: an aligned word of the mapped data that BPF only reads.
+                unsafe { (&raw mut data.watch_waits).write_volatile(u32::from(on)) };
+            }
+        });
     }
 
     /// Who ran while vCPUs waited, since the first client asked; 8192 entries at most, the least used go first.
     pub(crate) fn waits(&self) -> Vec<(WaitKey, Wait)> {
-        let map = &self.observe().maps.waits;
-        let read = |key: Vec<u8>| {
-            let wait = map.lookup(&key, MapFlags::ANY).ok()??;
-            Some((from_bytes(&key)?, from_bytes(&wait)?))
-        };
-        map.keys().filter_map(read).collect()
+        either!(&self.kernel, skel => {
+            let map = &skel.maps.waits;
+            let read = |key: Vec<u8>| {
+                let wait = map.lookup(&key, MapFlags::ANY).ok()??;
+                Some((from_bytes(&key)?, from_bytes(&wait)?))
+            };
+            map.keys().filter_map(read).collect()
+        })
     }
 
     /// The kernel's figures of the programs.
     pub(crate) fn figures(&self) -> Vec<ProgramStatus> {
-        program_info::programs(self.observe().object())
-    }
-
-    /// Watches the thread of entry `index`, which is filled. False: the thread has ended meanwhile.
-    pub(crate) fn track(&self, index: u32, tid: i32) -> Result<bool, Error> {
-        #[cfg(feature = "fake")]
-        if let Kind::Fake(fake) = &self.kernel {
-            return Ok(fake.track(&self.vcpus, index, tid));
-        }
-        let mut args = TrackArgs { index, tid, error: 0 };
-        run(&self.observe().progs.track, "track", &mut args)?;
-        Ok(args.error == 0)
-    }
-
-    /// The entry that BPF finds from a thread; `None` when it finds none.
-    pub(crate) fn index_of(&self, pidfd: i32) -> Option<u32> {
-        from_bytes(&self.observe().maps.vcpu_refs.lookup(&pidfd.to_ne_bytes(), MapFlags::ANY).ok()??)
-    }
-
-    /// Forgets entry `index`, its thread and its pairing.
-    pub(crate) fn untrack(&self, index: u32) -> Result<(), Error> {
-        #[cfg(feature = "fake")]
-        if let Kind::Fake(fake) = &self.kernel {
-            fake.untrack(&self.vcpus, index);
-            return Ok(());
-        }
-        run(&self.observe().progs.untrack, "untrack", &mut TrackArgs { index, tid: 0, error: 0 })
+        program_info::programs(self.object())
     }
 
     /// Checks pairings, reads guests, publishes what changes slowly; `entries` is the highest used index + 1.
@@ -244,7 +224,7 @@ impl Programs {
     /// The tick alone, for another thread.
     pub(crate) fn ticker(&self) -> Ticker {
         match &self.kernel {
-            Kind::Loaded(_, ticker) => ticker.clone(),
+            Kind::Loaded(_, ticker) | Kind::Watch(_, ticker) => ticker.clone(),
             #[cfg(feature = "fake")]
             Kind::Fake(_) => unreachable!("only what the fleet calls is there"),
         }
@@ -263,10 +243,11 @@ impl Programs {
 
     /// The self-test of the channel: answers guests that hammer their pages, for so long. Never in normal service.
     pub(crate) fn selftest(&self, entries: u32, time: Duration) -> Result<(), Error> {
+        let Ok(observe) = self.observe() else { return Ok(()) };
         let end = Instant::now() + time;
         let mut args = SelftestArgs { entries, loops: 20_000, ..SelftestArgs::default() };
         while Instant::now() < end {
-            run(&self.observe().progs.selftest, "selftest", &mut args)?;
+            run(&observe.progs.selftest, "selftest", &mut args)?;
             if args.added == 0 {
                 break;
             }
@@ -283,7 +264,10 @@ impl Programs {
         // SAFETY: the skeleton's type has fields where C pads, so every byte of it is set; the kernel only reads them.
         let value =
             unsafe { std::slice::from_raw_parts(std::ptr::from_ref(pairing).cast::<u8>(), size_of::<Pairing>()) };
-        self.observe().maps.pairings.update(&place.pidfd.as_raw_fd().to_ne_bytes(), value, MapFlags::NO_EXIST)
+        let Ok(observe) = self.observe() else {
+            return Err(std::io::Error::from(std::io::ErrorKind::Unsupported).into());
+        };
+        observe.maps.pairings.update(&place.pidfd.as_raw_fd().to_ne_bytes(), value, MapFlags::NO_EXIST)
     }
 }
 
@@ -296,13 +280,14 @@ impl Kernel for Programs {
         if let Kind::Fake(fake) = &self.kernel {
             return Ok(fake.step(place, op, expected, wanted));
         }
+        let Ok(observe) = self.observe() else { return Ok(hosting::Step::Nothing) };
         let op = match op {
             Op::Pair => LINK_PAIR,
             Op::Close => LINK_CLOSE,
             Op::Release => LINK_RELEASE,
         };
         let mut args = LinkArgs { index: place.index, op, expected, wanted, ..LinkArgs::default() };
-        run(&self.observe().progs.link_step, "link_step", &mut args)?;
+        run(&observe.progs.link_step, "link_step", &mut args)?;
         Ok(match args.error {
             0 => hosting::Step::Was(args.was),
             STALE => hosting::Step::Stale,
@@ -315,8 +300,9 @@ impl Kernel for Programs {
         if let Kind::Fake(fake) = &self.kernel {
             return fake.detach(place);
         }
+        let Ok(observe) = self.observe() else { return };
         // Fails only when there is none, or the thread has ended and taken it along.
-        let _ = self.observe().maps.pairings.delete(&place.pidfd.as_raw_fd().to_ne_bytes());
+        let _ = observe.maps.pairings.delete(&place.pidfd.as_raw_fd().to_ne_bytes());
     }
 
     /// BPF programs run inside RCU read sections, and this membarrier is the user's way to wait for those.

@@ -1,0 +1,167 @@
+//! `entrain-lab kernels`: what works on which distribution's kernel, tried on each in a machine that boots it.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use entrain_lab_machine::archive::Release;
+use entrain_lab_machine::machine::{Arch, GuestSpec, Machine, MachineSpec};
+use entrain_lab_machine::progress::{Progress, Spinner};
+use entrain_lab_machine::{Cache, cancel};
+
+use self::table::{Row, Table};
+use crate::output::Output;
+use crate::provenance::Provenance;
+
+mod table;
+mod tries;
+
+/// Options of `entrain-lab kernels`.
+#[derive(Debug, clap::Args)]
+pub struct KernelsArgs {
+    /// Only these kernels; may be repeated [default: all]
+    #[arg(long = "kernel", value_enum, value_name = "KERNEL")]
+    kernels: Vec<Kernel>,
+    /// Architecture of the machines
+    #[arg(long, default_value_t = Arch::default(), value_name = "ARCH")]
+    arch: Arch,
+    /// Keep the table as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Try nothing: take the table of this file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kernels", "json"])]
+    from: Option<PathBuf>,
+    /// Renew the block of this file that says what works where
+    #[arg(long, value_name = "FILE")]
+    readme: Option<PathBuf>,
+    /// Exit status 1 where the table differs from that of this file in what works
+    #[arg(long, value_name = "FILE")]
+    compare: Option<PathBuf>,
+}
+
+/// A kernel that is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Kernel {
+    /// Debian 12's, Linux 6.1
+    Debian12,
+    /// Debian 13's, Linux 6.12
+    Debian13,
+    /// The newest of Debian's backports
+    Backports,
+}
+
+impl Kernel {
+    const ALL: [Self; 3] = [Self::Debian12, Self::Debian13, Self::Backports];
+
+    /// For the table.
+    fn title(self) -> &'static str {
+        match self {
+            Self::Debian12 => "Debian 12",
+            Self::Debian13 => "Debian 13",
+            Self::Backports => "Debian backports",
+        }
+    }
+
+    /// As a machine is told it; `None`: that is what it takes by itself.
+    fn image(self) -> Option<PathBuf> {
+        let release = match self {
+            Self::Debian12 => Release::Debian12,
+            Self::Debian13 => Release::Debian13,
+            Self::Backports => return None,
+        };
+        Some(release.to_string().into())
+    }
+}
+
+/// Tries what works, and says it.
+pub fn run(args: &KernelsArgs) -> anyhow::Result<ExitCode> {
+    // Before half an hour of boots.
+    let json = args.json.as_deref().map(Output::new).transpose()?;
+    let known = args.compare.as_deref().map(Table::read).transpose()?;
+    let table = match &args.from {
+        Some(path) => Table::read(path)?,
+        None => try_all(args)?,
+    };
+    print!("{}", table.text());
+    if let Some(json) = json {
+        let text = serde_json::to_string_pretty(&table)? + "\n";
+        json.write(text.as_bytes()).with_context(|| format!("cannot write {}", json.name().display()))?;
+    }
+    if let Some(path) = &args.readme {
+        let file = Output::new(path)?;
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        file.write(table.renew(&text)?.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let differs = known.map(|known| table.differs(&known)).unwrap_or_default();
+    differs.iter().for_each(|line| eprintln!("{line}"));
+    Ok(ExitCode::from(u8::from(!differs.is_empty())))
+}
+
+fn try_all(args: &KernelsArgs) -> anyhow::Result<Table> {
+    let (cache, spinner) = (Cache::open()?, Spinner::new());
+    let wanted = Kernel::ALL.into_iter().filter(|kernel| args.kernels.is_empty() || args.kernels.contains(kernel));
+    let mut rows = Vec::new();
+    for kernel in wanted {
+        cancel::check()?;
+        rows.push(try_kernel(&cache, args.arch, kernel, &spinner)?);
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    Ok(Table { commit: Provenance::of_this_program().commit, tried: now, arch: args.arch.to_string(), rows })
+}
+
+/// Boots it as a host with a guest of the same kernel, and as the guest of a host that can pair.
+fn try_kernel(cache: &Cache, arch: Arch, kernel: Kernel, progress: &Spinner) -> anyhow::Result<Row> {
+    let spec = MachineSpec { arch, guests: vec![GuestSpec::new("guest0", 2)], ..MachineSpec::default() };
+    let mut row = Row { kernel: kernel.title().to_owned(), ..Row::default() };
+    progress.step(&format!("{}: booting it as a host", kernel.title()));
+    let as_host = MachineSpec { kernel: kernel.image(), ..spec.clone() };
+    on(cache, &as_host, progress, |machine| {
+        row.release = machine.release(entrain_lab_machine::machine::Target::Host);
+        for (column, cell) in tries::as_host(machine, &|what| progress.step(&format!("{}: {what}", kernel.title())))? {
+            row.cells.insert(column, cell);
+        }
+        Ok(())
+    })?;
+    progress.step(&format!("{}: booting it as a guest", kernel.title()));
+    let as_guest = MachineSpec { kernel: None, guest_kernel: kernel.image(), ..spec };
+    on(cache, &as_guest, progress, |machine| {
+        for (column, cell) in tries::as_guest(machine, &|what| progress.step(&format!("{}: {what}", kernel.title())))? {
+            row.cells.insert(column, cell);
+        }
+        Ok(())
+    })?;
+    Ok(row)
+}
+
+fn on(
+    cache: &Cache,
+    spec: &MachineSpec,
+    progress: &Spinner,
+    work: impl FnOnce(&Machine) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let machine = Machine::boot(cache, spec, progress)?;
+    work(&machine)?;
+    machine.shutdown()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::table::{Cell, Column};
+    use super::*;
+
+    #[test]
+    fn a_row_that_works_no_more_is_told() {
+        let row = |works| Row {
+            kernel: "Debian 12".into(),
+            release: "6.1".into(),
+            cells: [(Column::Record, Cell { works, why: "it broke".into() })].into(),
+        };
+        let table = |works| Table { commit: "c".into(), tried: 0, arch: "aarch64".into(), rows: vec![row(works)] };
+        assert!(table(true).differs(&table(true)).is_empty());
+        let told = table(false).differs(&table(true));
+        assert_eq!(told, ["Debian 12 (6.1): record: works no more: it broke"]);
+        assert_eq!(table(true).differs(&table(false)), ["Debian 12 (6.1): record: works now"]);
+    }
+}
