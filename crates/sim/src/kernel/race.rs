@@ -74,6 +74,7 @@ impl Kernel {
     }
 
     /// `None`: nothing is left for anything else.
+    #[expect(clippy::mut_from_ref, reason = "it lies behind a pointer, not in the kernel")]
     fn racing(&self) -> Option<&mut Racing> {
         // SAFETY: null, or the address that World::race() has made, which lives as long as the world; whoever borrows it
         // lets go before anybody else may run.

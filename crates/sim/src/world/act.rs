@@ -10,6 +10,7 @@ use crate::program::Step;
 
 /// One deed.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "a world has some hundred deeds at most")]
 pub enum Act {
     /// `sched_setaffinity()`; CPUs that the machine has not are left out, and a set of none changes nothing.
     Allow(MachineId, TaskId, CpuMask),

@@ -142,14 +142,13 @@ impl Kernel {
             dst = self.global_dsq();
         }
         let home = self.task(id).cpu;
-        if self.is_local(dst) && dst.0 != home && self.cross(&[home, dst.0]) {
-            if self.cursor_lost_task(it, DsqIndex(from as u32), id) || self.task(id).cpu != home {
-                return false;
-            }
-        } else if self.scx.locked_rq != Some(home) && self.cross(&[home]) {
-            if self.cursor_lost_task(it, DsqIndex(from as u32), id) || self.task(id).cpu != home {
-                return false;
-            }
+        let crossed = if self.is_local(dst) && dst.0 != home {
+            self.cross(&[home, dst.0])
+        } else {
+            self.scx.locked_rq != Some(home) && self.cross(&[home])
+        };
+        if crossed && (self.cursor_lost_task(it, DsqIndex(from as u32), id) || self.task(id).cpu != home) {
+            return false;
         }
         self.unlink_from_dsq(id);
         if self.is_local(dst) {
