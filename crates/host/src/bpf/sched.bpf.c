@@ -95,7 +95,7 @@ bool SCX_OP(host_yield, struct task_struct *from, struct task_struct *to)
 }
 
 /* arm64: a vCPU waits for an event; with `wfe`, it spins. KVM looks for a sibling to yield to only after this. */
-SEC("tp_btf/kvm_wfx_arm64")
+SEC("?tp_btf/kvm_wfx_arm64")
 int BPF_PROG(host_wfx, unsigned long pc, bool is_wfe)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
@@ -116,7 +116,7 @@ int BPF_PROG(host_wfx, unsigned long pc, bool is_wfe)
 }
 
 /* arm64: a vCPU leaves its CPU, and when its guest's timer expires is known from here on. */
-SEC("tp_btf/kvm_timer_save_state")
+SEC("?tp_btf/kvm_timer_save_state")
 int BPF_PROG(host_timer, struct arch_timer_context *timer)
 {
 	if (use_timer)
