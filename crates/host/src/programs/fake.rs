@@ -175,7 +175,7 @@ impl Programs {
     pub(crate) fn as_fake(&self) -> &Fake {
         match &self.kernel {
             Kind::Fake(fake) => fake,
-            Kind::Loaded(..) => unreachable!("made by `fake`"),
+            Kind::Loaded(..) | Kind::Watch(..) => unreachable!("made by `fake`"),
         }
     }
 }

@@ -21,10 +21,9 @@ pub(super) fn io(name: &'static str) -> impl Fn(std::io::Error) -> Error {
 }
 
 /// The tables `vcpus`, `vms` and `pcpus`.
-pub(super) fn views(
-    [vcpus, vms, table]: [BorrowedFd<'_>; 3],
-    pcpus: u32,
-) -> Result<(ArrayView<Vcpu>, ArrayView<Vm>, ArrayView<Pcpu>), Error> {
+pub(super) type Views = (ArrayView<Vcpu>, ArrayView<Vm>, ArrayView<Pcpu>);
+
+pub(super) fn views([vcpus, vms, table]: [BorrowedFd<'_>; 3], pcpus: u32) -> Result<Views, Error> {
     let view = |error: rustix::io::Errno| io("observe")(error.into());
     // SAFETY: the types are the skeleton's of the values of these maps, which are plain numbers; both objects have them of
     // the same header.

@@ -47,7 +47,7 @@ impl Fleet {
     /// Discovery has found these and no others.
     pub fn follow(&mut self, vms: &[RawVm]) {
         let found = |(kvm, user, raw, vcpus): &RawVm| {
-            let vcpus = vcpus.iter().map(|&(id, tid, kvm_vcpu)| (id, FoundVcpu { tid, kvm_vcpu }));
+            let vcpus = vcpus.iter().map(|&(id, tid, kvm_vcpu)| (id, FoundVcpu { tid, kvm_vcpu, counter: None }));
             let tgid = std::process::id() as i32;
             (*kvm, FoundVm { tgid, user: *user, slots: slots(raw), vcpus: vcpus.collect() })
         };
