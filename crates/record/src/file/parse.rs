@@ -187,7 +187,7 @@ mod tests {
         let path = dir.path().join("a.rec");
         let recording = Recording {
             host: Host { pcpus: 4, complete: true, ..Host::default() },
-            vms: vec![RecordedVm { name: "web".into(), pid: 9, chosen: true, vcpus: vec![(0, 2)] }],
+            vms: vec![RecordedVm { name: "web".into(), pid: 9, chosen: true, vcpus: vec![(0, 2)], counter: None }],
             names: [(2, (1, "CPU 0/KVM".to_owned()))].into(),
             events: (0..50_000).map(event).collect(),
             ..Recording::default()
