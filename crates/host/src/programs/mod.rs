@@ -66,6 +66,8 @@ macro_rules! either {
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) index: u32,
+    /// What stands for the kernel in the fuzz targets finds pairings by it.
+    #[cfg_attr(not(feature = "fake"), allow(dead_code))]
     pub(crate) tid: i32,
     pub(crate) pidfd: OwnedFd,
 }

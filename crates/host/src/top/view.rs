@@ -15,7 +15,7 @@ use super::rows::{Order, Row, rows, select};
 use crate::status::Status;
 
 /// Width of the table; what is left over goes to the VM's name.
-const WIDTH: usize = 81;
+const WIDTH: usize = 79;
 const NAME: usize = 12;
 
 const HELP: &str = "\
@@ -32,7 +32,7 @@ CS/s    of those, inside a critical section of the guest's kernel
         (-: unknown, no agent in the guest)
 INST    instant: would run at once if it were kicked now
 LINK    paired; silent: no agent found; read-only: RAM not shared;
-        unsupported: not on this kernel; partial, migrating, refused: see the log
+        unsupported by this kernel; partial, migrating, refused: see the log
 
 s  sort by the next column      r  reverse the order
 /  filter (Enter ends it)       v  VMs or vCPUs
@@ -154,7 +154,9 @@ impl View {
             Constraint::Length(1),
         ]);
         let [top, head, body, foot] = layout.areas(area);
-        let name = (NAME + area.width as usize).saturating_sub(WIDTH + 1).max(NAME - 2);
+        // Where no guest can be paired, each line says so, and takes two columns more for it.
+        let said = if now.unpaired.is_some() { "unsupported".len() - "read-only".len() } else { 0 };
+        let name = NAME + (area.width as usize).saturating_sub(WIDTH + 1) - said;
         frame.render_widget(Paragraph::new(told), top);
         if let (Some(tid), false) = (self.vcpu, self.help) {
             let rest = Rect { height: area.height.saturating_sub(top.height + 1), y: area.y + top.height, ..area };
@@ -264,7 +266,7 @@ fn summary(now: &Status) -> String {
 
 fn header(name: usize) -> String {
     format!(
-        "{:<name$} {:>4} {:<9} {:>4} {:>5} {:>5} {:>5} {:>6} {:>6} {:<4} {:<11}",
+        "{:<name$} {:>4} {:<9} {:>4} {:>5} {:>5} {:>5} {:>6} {:>6} {:<4} {:<9}",
         "VM", "vCPU", "STATE", "PCPU", "%RUN", "%RDY", "%STL", "PRE/s", "CS/s", "INST", "LINK"
     )
 }
@@ -278,7 +280,7 @@ fn line(row: &Row, name: usize) -> String {
         None => "-",
     };
     format!(
-        "{vm:<name$} {:>4} {:<9} {:>4} {:>5.1} {:>5.1} {:>5.1} {:>6} {:>6} {instant:<4} {:<11}",
+        "{vm:<name$} {:>4} {:<9} {:>4} {:>5.1} {:>5.1} {:>5.1} {:>6} {:>6} {instant:<4} {:<9}",
         number(row.vcpu),
         row.state,
         number(row.pcpu),
