@@ -15,6 +15,11 @@ impl Kernel {
 
     /// Takes the task off its queue or CPU, lets it be changed, and puts it back.
     pub(super) fn changed(&mut self, id: TaskId, change: impl FnOnce(&mut Self)) {
+        // The real-time class has its own queue, whose order none of these changes touches.
+        if self.is_rt(id) {
+            change(self);
+            return self.scx_flush();
+        }
         let (cpu, queued, runs) = (self.task(id).cpu, self.task(id).state == State::Runnable, self.runs(id));
         let waits = self.task(id).waits_since;
         let fair = self.fair.is_some();
@@ -41,6 +46,10 @@ impl Kernel {
     /// When the set holds none of the machine's CPUs.
     pub fn set_allowed(&mut self, id: TaskId, allowed: CpuMask) {
         assert!(allowed.meets(&self.topo.all), "a task may run somewhere");
+        // It stays bound to its CPU (rt.rs).
+        if self.is_rt(id) {
+            return;
+        }
         self.changed(id, |kernel| {
             let task = kernel.task_mut(id);
             task.nr_allowed = allowed.count() as u32;
