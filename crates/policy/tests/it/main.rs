@@ -1,0 +1,9 @@
+//! One program for all of the crate's integration tests: each would link the whole crate again, some 25 MB on disk.
+
+mod balance;
+mod bandwidth;
+mod entitle;
+mod entitle_tree;
+mod guest;
+mod host;
+mod perf;

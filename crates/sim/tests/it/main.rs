@@ -1,0 +1,22 @@
+//! One program for all of the crate's integration tests: each would link the whole crate again, some 25 MB on disk.
+
+mod attach;
+mod bandwidth;
+mod basics;
+mod caches;
+mod changes;
+mod faults;
+mod fleet;
+mod growth;
+mod guest;
+mod hotplug;
+mod invariants;
+mod peers;
+mod races;
+mod rcu;
+mod replay;
+mod search;
+mod shares;
+mod timers;
+mod trace;
+mod yields;
