@@ -9,9 +9,10 @@ use anyhow::{Context, bail};
 use clap::Args;
 
 use crate::analysis::Analysis;
-use crate::capture::{Wish, capture};
+use crate::capture::capture;
 use crate::file::{Recording, SIZES_MIB, parse};
 use crate::guest::{Stay, Tie};
+use crate::recorder::Wish;
 use crate::report;
 
 /// Records what the scheduler does with this host's VMs (BPF only: any KVM host with BTF, with or without the daemon).
