@@ -137,14 +137,7 @@ void sim_agent_beat(void)
 	}
 }
 
-/* A published one, in its own words (native/peers). */
-#define _license simple_license
-#define stats	 simple_stats
-#define const
-#include "scx_simple.c"
-#undef const
-#undef stats
-#undef _license
+#include "simple.h"
 
 static const struct sched_ext_ops *sim_scheduler(__u32 number)
 {
