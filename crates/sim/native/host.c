@@ -109,16 +109,17 @@ void sim_topology(__u32 cpu, __u32 llc)
  */
 void sim_forget(void)
 {
-	SIM_FORGET(&sched_cpus);
 	SIM_FORGET(&sched_alarms);
-	SIM_FORGET(&sched_vms);
 	SIM_FORGET(&sched_total);
 	SIM_FORGET(&sched_classes);
 	SIM_FORGET(&sched_perf_timer);
 	SIM_FORGET(&sched_perf_cpus);
 	SIM_FORGET(&limits);
 	SIM_FORGET(&limit_cpus);
+	memset(sched_cpus, 0, sizeof(sched_cpus));
+	memset(sched_vms, 0, sizeof(sched_vms));
 	memset(queues, 0, sizeof(queues));
+	memset(cgroup_nodes, 0, sizeof(cgroup_nodes));
 	memset(&limited, 0, sizeof(limited));
 	balance_at = balance_mean = 0;
 	class_epoch = perf_settling = cpu_changes = 0;

@@ -83,14 +83,17 @@ __s32 SCX_OP_SLEEPABLE(guest_cgroup_init, struct cgroup *cgrp, struct scx_cgroup
 void SCX_OP(guest_cgroup_exit, struct cgroup *cgrp)
 {
 	cgroup__unlimit(cgrp);
+	cgroup__end(cgrp);
 }
 
 void SCX_OP(guest_cgroup_move, struct task_struct *p, struct cgroup *from, struct cgroup *to)
 {
 	struct task_ctx *t = task__of(p);
 
-	if (t)
-		limit__forget(&t->limit);
+	if (!t)
+		return;
+	limit__forget(&t->limit);
+	cgroup__moved(&t->member);
 }
 
 void SCX_OP(guest_cgroup_set_bandwidth, struct cgroup *cgrp, __u64 period_us, __u64 quota_us, __u64 burst_us)

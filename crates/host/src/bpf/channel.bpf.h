@@ -69,12 +69,20 @@ struct {
 	__type(value, struct entrain_thread);
 } vcpu_threads SEC(".maps");
 
-/* The vCPU that a thread runs; NULL when it runs none. */
-static __always_inline struct entrain_vcpu *vcpu__of(struct task_struct *task)
+/* 1 + the number of the vCPU that a thread runs; 0 for all other threads. */
+static __always_inline __u32 vcpu__slot(struct task_struct *task)
 {
 	struct entrain_ref *ref = bpf_task_storage_get(&vcpu_refs, task, 0, 0);
 
-	return ref ? vcpu__by_index(ref->index) : NULL;
+	return ref ? ref->index + 1 : 0;
+}
+
+/* The vCPU that a thread runs; NULL when it runs none. */
+static __always_inline struct entrain_vcpu *vcpu__of(struct task_struct *task)
+{
+	__u32 slot = vcpu__slot(task);
+
+	return slot ? vcpu__by_index(slot - 1) : NULL;
 }
 
 /* The pairing of a thread; NULL when its guest has none (or has lost it). */
@@ -83,6 +91,12 @@ static __always_inline struct entrain_pairing *pairing__of(struct task_struct *t
 	struct entrain_pairing *pairing = bpf_task_storage_get(&pairings, task, 0, 0);
 
 	return pairing && !entrain_host_is_closed(&pairing->side) ? pairing : NULL;
+}
+
+/* The same of a thread whose vCPU is known: where there is none, nothing is looked up. */
+static __always_inline struct entrain_pairing *vcpu__pairing(const struct entrain_vcpu *vcpu, struct task_struct *task)
+{
+	return READ_ONCE(vcpu->paired) ? pairing__of(task) : NULL;
 }
 
 /* Instead of a pCPU's number, for guests that are not told it. */
@@ -138,7 +152,7 @@ static __always_inline __u64 vm__hva(const struct entrain_vm *vm, __u64 gpa, __u
  * that register at the last exit; the address is in the guest's linear map, which the guest described, so it becomes a
  * guest-physical and then a VMM address. In EL0 there is no critical section and nothing is read.
  */
-static __always_inline bool vcpu__task_count(const struct entrain_vcpu *vcpu, __u32 *count)
+static __always_inline bool vcpu__task_count(const struct entrain_vcpu *vcpu, __u32 seen, __u32 *count)
 {
 	struct kvm_vcpu *kvm_vcpu = (struct kvm_vcpu *)vcpu->kvm_vcpu;
 	__u32 index = vcpu->vm;
@@ -147,10 +161,8 @@ static __always_inline bool vcpu__task_count(const struct entrain_vcpu *vcpu, __
 
 	if (!vm || !kvm_vcpu || !bpf_core_field_exists(kvm_vcpu->arch.ctxt.regs.pstate))
 		return false;
-	if ((BPF_CORE_READ(kvm_vcpu, arch.ctxt.regs.pstate) & 0xf) == 0) {
-		*count = 0;
+	if (seen == ENTRAIN_CRITICAL_UNKNOWN && (BPF_CORE_READ(kvm_vcpu, arch.ctxt.regs.pstate) & 0xf) == 0)
 		return true;
-	}
 	task = BPF_CORE_READ(kvm_vcpu, arch.ctxt.regs.sp);
 	if (task < vm->linear_base || task - vm->linear_base >= vm->linear_size)
 		return false;
@@ -159,11 +171,12 @@ static __always_inline bool vcpu__task_count(const struct entrain_vcpu *vcpu, __
 }
 
 /*
- * The guest's preempt count on this vCPU, need-resched bit removed; false when it cannot be known. Works on pinned
- * memory from every context; otherwise (arm64, private guest memory) only where `current` is the vCPU's own thread,
- * so that its memory is mapped: at switch-out and in the tick of the scheduler.
+ * The guest's preempt count on this vCPU, need-resched bit removed; false when it cannot be known. `seen` is what KVM
+ * saw of it, where that is known already. Works on pinned memory from every context; otherwise (arm64, private guest
+ * memory) only where `current` is the vCPU's own thread, so that its memory is mapped: at switch-out and in the tick of
+ * the scheduler.
  */
-static __always_inline bool vcpu__preempt_count(struct entrain_vcpu *vcpu, struct entrain_pairing *pairing,
+static __always_inline bool vcpu__preempt_count(struct entrain_vcpu *vcpu, struct entrain_pairing *pairing, __u32 seen,
 						__u32 *count)
 {
 	__u32 layout = vcpu->preempt_layout;
@@ -172,8 +185,11 @@ static __always_inline bool vcpu__preempt_count(struct entrain_vcpu *vcpu, struc
 	*count = 0;
 	if (layout == ENTRAIN_PREEMPT_NONE)
 		return false;
+	/* User mode: no section, and nothing to read. */
+	if (seen == ENTRAIN_CRITICAL_USER)
+		return true;
 	if (layout == ENTRAIN_PREEMPT_TASK32 || layout == ENTRAIN_PREEMPT_TASK64) {
-		known = vcpu__task_count(vcpu, count);
+		known = vcpu__task_count(vcpu, seen, count);
 	} else if (pairing && pairing->preempt64) {
 		*count = (__u32)READ_ONCE(pairing->preempt64->v);
 		known = true;
@@ -207,7 +223,7 @@ static __always_inline __u32 critical__level(__u32 seen, bool counted, __u32 cou
 static __always_inline void vcpu__sample(struct entrain_vcpu *vcpu, struct entrain_pairing *pairing, __u32 seen)
 {
 	__u32 count = 0;
-	bool counted = vcpu->preempt_layout && vcpu__preempt_count(vcpu, pairing, &count);
+	bool counted = vcpu->preempt_layout && vcpu__preempt_count(vcpu, pairing, seen, &count);
 
 	if (counted)
 		vcpu->preempt_count = count;
@@ -225,7 +241,7 @@ static __always_inline __u64 kvm_vcpu__of(struct task_struct *p)
 
 	if (!bpf_core_field_exists(struct kvm_vcpu, preempt_notifier))
 		return 0;
-	link = (__u64)BPF_CORE_READ(p, preempt_notifiers.first);
+	link = (__u64)p->preempt_notifiers.first;
 	if (!link)
 		return 0;
 	return link - bpf_core_field_offset(struct kvm_vcpu, preempt_notifier) -

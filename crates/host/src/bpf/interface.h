@@ -64,7 +64,7 @@ struct entrain_vcpu {
 	__u32 races;	  /* words left as they were since another CPU was writing them */
 	__u32 own_only;	  /* by the daemon: its guest is told nothing that tells of its neighbours */
 	__u32 speaks;	  /* by the daemon: its page speaks for its guest as a whole */
-	__u32 pad;
+	__u32 paired;	  /* 1: its thread has a pairing; else nobody need look for one */
 };
 
 /* One VM: where its memory is, and how to find a preempt count that belongs to a task (arm64). */

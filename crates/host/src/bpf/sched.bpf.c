@@ -48,16 +48,6 @@ void SCX_OP(host_tick, struct task_struct *p)
 	cpu__tick(p);
 }
 
-void SCX_OP(host_runnable, struct task_struct *p, __u64 enq_flags)
-{
-	struct task_ctx *t = task__ctx(p);
-
-	if (!t)
-		return;
-	cgroup__join(p, &t->member);
-	t->waiting = scx_bpf_now();
-}
-
 void SCX_OP(host_quiescent, struct task_struct *p, __u64 deq_flags)
 {
 	struct task_ctx *t = task__ctx(p);
@@ -201,14 +191,17 @@ __s32 SCX_OP_SLEEPABLE(host_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_
 void SCX_OP(host_cgroup_exit, struct cgroup *cgrp)
 {
 	cgroup__unlimit(cgrp);
+	cgroup__end(cgrp);
 }
 
 void SCX_OP(host_cgroup_move, struct task_struct *p, struct cgroup *from, struct cgroup *to)
 {
 	struct task_ctx *t = task__ctx(p);
 
-	if (t)
-		limit__forget(&t->limit);
+	if (!t)
+		return;
+	limit__forget(&t->limit);
+	cgroup__moved(&t->member);
 }
 
 void SCX_OP(host_cgroup_set_weight, struct cgroup *cgrp, __u32 weight)
@@ -272,7 +265,6 @@ struct sched_ext_ops entrain_ops = {
 	.enqueue = (void *)host_enqueue,
 	.dispatch = (void *)host_dispatch,
 	.tick = (void *)host_tick,
-	.runnable = (void *)host_runnable,
 	.quiescent = (void *)host_quiescent,
 	.running = (void *)host_running,
 	.stopping = (void *)host_stopping,

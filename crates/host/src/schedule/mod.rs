@@ -18,6 +18,7 @@ mod perf;
 mod topology;
 mod tunables;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
@@ -54,7 +55,12 @@ pub struct Scheduler {
     /// How many CPUs are asked for performance: all or none.
     levels: u32,
     cpus: cpus::Cpus,
+    /// Heartbeats for which what only readers want goes on being counted.
+    readers: Cell<u32>,
 }
+
+/// A minute of heartbeats (100 ms), longer than the usual time between two reads of the metrics.
+const READ_LATELY: u32 = 600;
 
 // SAFETY: the skeleton holds pointers to libbpf's objects, which no other thread knows; libbpf has no thread-local
 // state behind them.
@@ -80,6 +86,7 @@ impl Scheduler {
             levels,
             classes: BTreeMap::new(),
             cpus: cpus::Cpus::new(topology, &options.root, &options.capacities),
+            readers: Cell::new(0),
         };
         match scheduler.skel.maps.entrain_ops.attach_struct_ops() {
             Ok(link) => scheduler.links.push(link),
@@ -134,6 +141,12 @@ impl Scheduler {
     /// Goes along with CPUs that have come or gone, and with the clock as it is steered.
     pub(crate) fn follow(&mut self) {
         counter::tell(&mut self.skel);
+        let left = self.readers.get().saturating_sub(1);
+        self.readers.set(left);
+        if let Some(data) = self.skel.maps.bss_data.as_deref_mut() {
+            // SAFETY: an aligned word of the mapped data, which BPF only reads.
+            unsafe { (&raw mut data.count_together).write_volatile(u32::from(left > 0)) };
+        }
         let asks = self.asks();
         self.cpus.follow(&mut self.skel, asks);
     }
@@ -154,6 +167,11 @@ impl Scheduler {
         let dump = self.skel.maps.bss_data.as_deref().map(|bss| text(&bss.sched_dump)).unwrap_or_default();
         // Names of tasks can hold anything, and this goes to logs and terminals.
         dump.lines().map(|line| line.chars().filter(|c| !c.is_control()).collect()).collect()
+    }
+
+    /// Somebody reads figures: what is counted for readers alone is counted for the next minute.
+    pub(crate) fn is_read(&self) {
+        self.readers.set(READ_LATELY);
     }
 
     /// The whole host's counters since the start.

@@ -118,6 +118,7 @@ impl Mode for Schedule {
         };
         let figures = Figures { fallback, fallbacks: self.state.losses, ..Figures::default() };
         let Some(scheduler) = &self.scheduler else { return figures };
+        scheduler.is_read();
         let vcpus = fleet.vms.values().flat_map(|vm| vm.vcpus.values());
         Figures {
             schedule: Some(scheduler.total()),

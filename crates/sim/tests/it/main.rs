@@ -9,6 +9,7 @@ mod faults;
 mod fleet;
 mod growth;
 mod guest;
+mod host_cost;
 mod hotplug;
 mod invariants;
 mod peers;

@@ -81,7 +81,7 @@ static __always_inline void task__count_in(struct task_struct *p, struct task_ct
 		if (t->member.active)
 			__sync_fetch_and_add(&members, 1);
 	}
-	t->share = task__share(p, now);
+	t->share = task__share(p, &t->member, now);
 }
 
 /* The task sleeps, or leaves the scheduler. */

@@ -62,6 +62,7 @@ int track(struct entrain_track_args *args)
 	ref->index = fresh.index;
 	vcpu->since = bpf_ktime_get_ns();
 	vcpu->state = task__vcpu_state(task, &vcpu->pcpu);
+	WRITE_ONCE(vcpu->paired, 0);
 	WRITE_ONCE(vcpu->used, 1);
 	old = bpf_kptr_xchg(&thread->task, task);
 	if (old)
@@ -116,11 +117,16 @@ int link_step(struct entrain_link_args *args)
 	task = thread->task;
 	pairing = task ? bpf_task_storage_get(&pairings, task, 0, 0) : NULL;
 	page = pairing ? pairing->page : NULL;
+	/* Before the pairing opens, so that nothing is told later than it could be. */
+	if (page && args->op == ENTRAIN_LINK_OP_PAIR)
+		WRITE_ONCE(vcpu->paired, 1);
 	if (page)
 		args->error =
 			entrain_host_step(&pairing->side, page, args->op, args->expected, args->wanted, &args->was)
 				? 0
 				: -ESTALE;
+	if (page && args->op == ENTRAIN_LINK_OP_CLOSE)
+		WRITE_ONCE(vcpu->paired, 0);
 	bpf_rcu_read_unlock();
 	return 0;
 }

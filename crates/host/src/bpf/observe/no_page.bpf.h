@@ -10,6 +10,8 @@
 
 #include "state.bpf.h"
 
+struct entrain_pairing;
+
 /* Thread -> its entry in `vcpus`. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -62,12 +64,18 @@ static __always_inline void hint__remember(struct entrain_pcpu *pcpu, const stru
 {
 }
 
-static __always_inline void vcpu__publish(struct entrain_vcpu *vcpu, struct task_struct *task, __u32 instant)
+/* No vCPU has one. */
+static __always_inline struct entrain_pairing *vcpu__pairing(const struct entrain_vcpu *vcpu, struct task_struct *task)
+{
+	return NULL;
+}
+
+static __always_inline void vcpu__publish(struct entrain_vcpu *vcpu, struct entrain_pairing *pairing, __u32 instant)
 {
 }
 
-static __always_inline void vcpu__count_section(struct entrain_vcpu *vcpu, struct task_struct *task, bool sampled,
-						bool involuntary)
+static __always_inline void vcpu__count_section(struct entrain_vcpu *vcpu, struct entrain_pairing *pairing,
+						bool sampled, bool involuntary)
 {
 }
 

@@ -5,18 +5,8 @@
 
 #include "hint.bpf.h"
 
-/* The vCPU that a thread runs, as a slot; 0 for all other threads. */
-static __always_inline __u32 vcpu__slot(struct task_struct *task)
+static __always_inline void vcpu__publish(struct entrain_vcpu *vcpu, struct entrain_pairing *pairing, __u32 instant)
 {
-	struct entrain_ref *ref = bpf_task_storage_get(&vcpu_refs, task, 0, 0);
-
-	return ref ? slot__of(ref->index) : 0;
-}
-
-static __always_inline void vcpu__publish(struct entrain_vcpu *vcpu, struct task_struct *task, __u32 instant)
-{
-	struct entrain_pairing *pairing = pairing__of(task);
-
 	vcpu->instant = instant;
 	if (!pairing)
 		return;
@@ -42,14 +32,11 @@ static __always_inline void selftest__sample(struct entrain_pairing *pairing, __
 }
 
 /* Reads whether a vCPU that is switched out while runnable is inside a critical section; `sampled`: that was done. */
-static __always_inline void vcpu__count_section(struct entrain_vcpu *vcpu, struct task_struct *task, bool sampled,
-						bool involuntary)
+static __always_inline void vcpu__count_section(struct entrain_vcpu *vcpu, struct entrain_pairing *pairing,
+						bool sampled, bool involuntary)
 {
-	struct entrain_pairing *pairing;
-
 	if (!vcpu->preempt_layout)
 		return;
-	pairing = pairing__of(task);
 	if (!sampled)
 		vcpu__sample(vcpu, pairing, ENTRAIN_CRITICAL_UNKNOWN);
 	if (!vcpu->counted)

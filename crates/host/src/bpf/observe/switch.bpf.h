@@ -47,7 +47,7 @@ int BPF_PROG(observe_switch, bool preempt, struct task_struct *prev, struct task
 			vcpu->pcpu = cpu;
 			vcpu->switches++;
 			pcpu->switches++;
-			vcpu__publish(vcpu, next, 1);
+			vcpu__publish(vcpu, vcpu__pairing(vcpu, next), 1);
 		}
 	}
 	return 0;
@@ -69,7 +69,7 @@ int BPF_PROG(observe_wakeup, struct task_struct *task)
 	if (pcpu)
 		pcpu->wakeups++;
 	vcpu__enter(vcpu, ENTRAIN_VCPU_PREEMPTED, bpf_ktime_get_ns());
-	vcpu__publish(vcpu, task, 0);
+	vcpu__publish(vcpu, vcpu__pairing(vcpu, task), 0);
 	return 0;
 }
 

@@ -40,6 +40,7 @@ static __always_inline bool vcpu__gave_up(struct entrain_vcpu *vcpu)
 static __always_inline void vcpu__switch_out(struct entrain_vcpu *vcpu, __u32 index, struct task_struct *task,
 					     struct entrain_pcpu *pcpu, bool runnable, __u64 now)
 {
+	struct entrain_pairing *pairing = vcpu__pairing(vcpu, task);
 	bool involuntary, sampled = vcpu->sampled;
 
 	vcpu->wired = task->nr_cpus_allowed == 1;
@@ -50,18 +51,18 @@ static __always_inline void vcpu__switch_out(struct entrain_vcpu *vcpu, __u32 in
 		vcpu->gave_way = 0;
 		vcpu__enter(vcpu, ENTRAIN_VCPU_HALTED, now);
 		hint__remember(pcpu, vcpu, index);
-		vcpu__publish(vcpu, task, vcpu__would_run(vcpu));
+		vcpu__publish(vcpu, pairing, vcpu__would_run(vcpu));
 		return;
 	}
 	involuntary = !vcpu__gave_up(vcpu);
 	vcpu->gave_way = 0;
 	vcpu->preemptions += involuntary;
-	vcpu__count_section(vcpu, task, sampled, involuntary);
+	vcpu__count_section(vcpu, pairing, sampled, involuntary);
 	wait__begin(index, !involuntary	 ? ENTRAIN_WAIT_GAVE_WAY
 			   : vcpu->in_cs ? ENTRAIN_WAIT_CRITICAL
 					 : ENTRAIN_WAIT_PREEMPTED);
 	vcpu__enter(vcpu, ENTRAIN_VCPU_PREEMPTED, now);
-	vcpu__publish(vcpu, task, 0);
+	vcpu__publish(vcpu, pairing, 0);
 }
 
 #endif /* ENTRAIN_OBSERVE_VCPU_BPF_H */

@@ -29,7 +29,7 @@ static __always_inline __u64 task__extend(struct task_struct *p, struct task_ctx
 	verdict = entrain_extend(&t->extend, &limits, level, now, &step);
 	if (verdict == ENTRAIN_EXTEND_GRANTED) {
 		task__count(t, SCHED_EXTENSIONS, 1);
-		task__boosted(p);
+		task__boosted(p, t);
 	} else if (!again || verdict != ENTRAIN_EXTEND_NOT_CRITICAL) {
 		/* A section that ended within its extension was refused nothing. */
 		task__count_verdict(t, SCHED_REFUSED_NOT_CRITICAL, verdict - ENTRAIN_EXTEND_NOT_CRITICAL,
@@ -121,12 +121,12 @@ static __always_inline bool task__may_stay(struct task_struct *prev, struct task
 	}
 	if (!task__may_extend(t) || task__spins(t, c, now))
 		return false;
-	step = task__extend(prev, t, c, task__sample(prev, kvm_vcpu__of(prev)), false, now);
+	step = task__extend(prev, t, c, task__sample(prev, t, kvm_vcpu__of(prev)), false, now);
 	if (!step)
 		return false;
 	c->granted = now + step;
 	c->stay = STAY_FULL;
-	task__sample_again(prev);
+	task__sample_again(prev, t);
 	task__tell_extended(prev, t, true);
 	scx_bpf_task_set_slice(prev, step + EXTEND_GRACE_NS);
 	cpu__alarm(c, cpu, c->granted, now);
@@ -150,7 +150,7 @@ static __always_inline void cpu__short_stay(struct cpu_ctx *c, enum short_stay w
 static __always_inline void cpu__section_left(struct task_struct *p, struct task_ctx *t, struct cpu_ctx *c, __u32 cpu,
 					      __u64 now)
 {
-	switch (entrain_lend(task__spins(t, c, now) ? ENTRAIN_CRITICAL_FREE : task__critical(p), c->waiting > 0)) {
+	switch (entrain_lend(task__spins(t, c, now) ? ENTRAIN_CRITICAL_FREE : task__critical(p, t), c->waiting > 0)) {
 	case ENTRAIN_LEND_GOES_ON:
 		/* Each look is an exit, in its own time: as of an extension. */
 		c->granted = now + cpu__costs(c, look_costs, lend_ns);
@@ -176,7 +176,7 @@ static __always_inline void cpu__grant_ends(struct task_struct *p, struct task_c
 		cpu__section_left(p, t, c, cpu, now);
 		return;
 	}
-	level = task__critical(p);
+	level = task__critical(p, t);
 	/* One that came to take an interrupt and is inside a section has the rest of its VM's turn, at no charge. */
 	if (c->stay == STAY_FOR_INTERRUPT && entrain_critical_holds(level) && !task__spins(t, c, now)) {
 		c->granted = 0;
@@ -236,8 +236,6 @@ static int cpu__look(void *map, __u32 *key, struct entry_timer *r)
 	__u64 now, at;
 	bool over;
 
-	if (!c)
-		return 0;
 	c->alarm = 0;
 	if (c->moved) {
 		c->moved = 0;

@@ -43,7 +43,7 @@ __noinline int llc__weigh(__u32 llc, __u64 now)
 		if (cpu < 0)
 			break;
 		c = cpu__ctx(cpu);
-		if (!c || !cpu__shares(c))
+		if (!cpu__shares(c))
 			continue;
 		cpus++;
 		load += cpu__load(c);
@@ -140,7 +140,7 @@ __noinline __s32 llc__fullest(__u32 llc)
 		if (cpu < 0)
 			break;
 		c = cpu__ctx(cpu);
-		if (c && c->waiting > 0 && cpu__load(c) > most) {
+		if (c->waiting > 0 && cpu__load(c) > most) {
 			most = cpu__load(c);
 			found = cpu;
 		}
@@ -220,7 +220,7 @@ __noinline __s32 task__fork_cpu(struct task_struct *p __arg_trusted, __s32 prev)
 		if (cpu < 0)
 			break;
 		c = cpu__ctx(cpu);
-		if (!c || c->offline || cpu__load(c) >= least || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+		if (c->offline || cpu__load(c) >= least || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 			continue;
 		least = cpu__load(c);
 		found = cpu;

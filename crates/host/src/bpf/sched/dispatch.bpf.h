@@ -79,8 +79,6 @@ static __always_inline void cpu__dispatch(__s32 cpu, struct task_struct *prev)
 	struct cpu_ctx *c = cpu__ctx(cpu);
 	__u64 began;
 
-	if (!c)
-		return;
 	began = c->choices++ % COST_EVERY ? 0 : bpf_ktime_get_ns();
 	c->asked = cpu__choose(c, cpu, prev, scx_bpf_now()) ? began : 0;
 }
@@ -97,7 +95,7 @@ static __always_inline void cpu__tick(struct task_struct *p)
 	__u64 now = scx_bpf_now();
 
 	perf__tick(p);
-	if (!c || !t || !c->started)
+	if (!t || !c->started)
 		return;
 	task__renew_share(p, t, now);
 	balance__tick(c, now);

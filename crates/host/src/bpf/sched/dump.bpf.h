@@ -35,7 +35,7 @@ static __always_inline void dump__cpu(__s32 cpu, bool idle)
 	const struct cpu_ctx *c = cpu__ctx(cpu);
 	__u64 now = scx_bpf_now();
 
-	if (!c || (idle && c->waiting <= 0))
+	if (idle && c->waiting <= 0)
 		return;
 	scx_dump("LLC %u, offline %u, %d waiting (%d with a target), clock %llu, load %llu\n", c->llc, c->offline,
 		 c->waiting, c->hurried, c->clock, cpu__load(c));

@@ -75,10 +75,22 @@ static __always_inline __u32 kvm_vcpu__level(__u64 vcpu)
 }
 
 /*
+ * What observe.bpf.c keeps of the vCPU that a thread runs; NULL where the daemon does not watch it. Its number is kept
+ * with the task, and looked up when the thread leaves its CPU (task__meet_vcpu): a number that has become another
+ * thread's since is no longer ours.
+ */
+static __always_inline struct entrain_vcpu *task__vcpu(const struct task_struct *p, const struct task_ctx *t)
+{
+	struct entrain_vcpu *vcpu = t->slot ? vcpu__by_index(t->slot - 1) : NULL;
+
+	return vcpu && vcpu->tid == p->pid ? vcpu : NULL;
+}
+
+/*
  * enum entrain_critical of a vCPU thread that runs on this CPU: the guest's preempt count where the channel reaches it,
  * else what KVM last saw.
  */
-static __always_inline __u32 task__critical(struct task_struct *p)
+static __always_inline __u32 task__critical(struct task_struct *p, const struct task_ctx *t)
 {
 	__u64 kvm_vcpu = kvm_vcpu__of(p);
 	struct entrain_vcpu *vcpu;
@@ -89,12 +101,12 @@ static __always_inline __u32 task__critical(struct task_struct *p)
 	seen = kvm_vcpu__level(kvm_vcpu);
 	if (seen == ENTRAIN_CRITICAL_USER)
 		return seen;
-	vcpu = vcpu__of(p);
-	return critical__level(seen, vcpu && vcpu__preempt_count(vcpu, pairing__of(p), &count), count);
+	vcpu = task__vcpu(p, t);
+	return critical__level(seen, vcpu && vcpu__preempt_count(vcpu, vcpu__pairing(vcpu, p), seen, &count), count);
 }
 
 /* The same of one that may be taken off its CPU now; kept for whoever asks within this switch. */
-static __always_inline __u32 task__sample(struct task_struct *p, __u64 kvm_vcpu)
+static __always_inline __u32 task__sample(struct task_struct *p, const struct task_ctx *t, __u64 kvm_vcpu)
 {
 	struct entrain_vcpu *vcpu;
 	__u32 seen;
@@ -102,20 +114,20 @@ static __always_inline __u32 task__sample(struct task_struct *p, __u64 kvm_vcpu)
 	if (!kvm_vcpu)
 		return ENTRAIN_CRITICAL_UNKNOWN;
 	seen = kvm_vcpu__level(kvm_vcpu);
-	vcpu = vcpu__of(p);
+	vcpu = task__vcpu(p, t);
 	if (!vcpu)
 		return seen;
-	vcpu__sample(vcpu, pairing__of(p), seen);
+	vcpu__sample(vcpu, seen == ENTRAIN_CRITICAL_USER ? NULL : vcpu__pairing(vcpu, p), seen);
 	vcpu->sampled = 1;
 	return vcpu->level;
 }
 
 /* The same of one that leaves its CPU: what ops.dispatch has worked out is taken from there. */
-static __always_inline __u32 task__sampled(struct task_struct *p, __u64 kvm_vcpu)
+static __always_inline __u32 task__sampled(struct task_struct *p, const struct task_ctx *t)
 {
-	struct entrain_vcpu *vcpu = vcpu__of(p);
+	struct entrain_vcpu *vcpu = task__vcpu(p, t);
 
-	return vcpu && vcpu->sampled ? vcpu->level : task__sample(p, kvm_vcpu);
+	return vcpu && vcpu->sampled ? vcpu->level : task__sample(p, t, t->kvm_vcpu);
 }
 
 /*
@@ -210,34 +222,35 @@ static __always_inline struct entrain_page *task__guest_words(struct task_ctx *t
 /* Whether a vCPU wakes for a task that its guest calls latency-critical. */
 static __always_inline bool task__wakes_urgently(struct task_struct *p, struct task_ctx *t, __u64 now)
 {
-	struct entrain_pairing *pairing = t->pub.vcpu ? pairing__of(p) : NULL;
+	struct entrain_vcpu *vcpu = task__vcpu(p, t);
+	struct entrain_pairing *pairing = vcpu ? vcpu__pairing(vcpu, p) : NULL;
 	struct entrain_page *page = pairing ? task__guest_words(t, pairing, now) : NULL;
 
 	return page && entrain_urgent(READ_ONCE(page->guest.latency));
 }
 
 /* It was put in front of others, or stays longer than its slice: its page counts that, from its next state on. */
-static __always_inline void task__boosted(struct task_struct *p)
+static __always_inline void task__boosted(struct task_struct *p, const struct task_ctx *t)
 {
-	struct entrain_vcpu *vcpu = vcpu__of(p);
+	struct entrain_vcpu *vcpu = task__vcpu(p, t);
 
 	if (vcpu)
 		__sync_fetch_and_add(&vcpu->boosts, 1);
 }
 
 /* The vCPU stays after all: when it leaves its CPU, its guest is elsewhere. */
-static __always_inline void task__sample_again(struct task_struct *p)
+static __always_inline void task__sample_again(struct task_struct *p, const struct task_ctx *t)
 {
-	struct entrain_vcpu *vcpu = vcpu__of(p);
+	struct entrain_vcpu *vcpu = task__vcpu(p, t);
 
 	if (vcpu)
 		vcpu->sampled = 0;
 }
 
 /* The vCPU was to leave its CPU, and stays: when it is taken off later, it did not give way, and is another sample. */
-static __always_inline void task__stayed(struct task_struct *p)
+static __always_inline void task__stayed(struct task_struct *p, const struct task_ctx *t)
 {
-	struct entrain_vcpu *vcpu = vcpu__of(p);
+	struct entrain_vcpu *vcpu = task__vcpu(p, t);
 
 	if (!vcpu)
 		return;
@@ -257,50 +270,80 @@ static __always_inline void task__tell_extended(struct task_struct *p, struct ta
 	if (t->told == extended)
 		return;
 	t->told = extended;
-	vcpu = vcpu__of(p);
+	vcpu = task__vcpu(p, t);
 	if (!vcpu)
 		return;
 	vcpu->extended = extended;
 	vcpu->seq++;
-	pairing = pairing__of(p);
+	pairing = vcpu__pairing(vcpu, p);
 	if (pairing)
 		page__put_state(vcpu, pairing);
+}
+
+/* Entries that are looked at for a VM: with more of one hash, those without one are not seen together. */
+#define VM_PROBES 32
+
+/* Knuth's multiplicative hash of a process id. */
+static __always_inline __u32 vm__entry(__s32 tgid, __u32 probe)
+{
+	return (((__u32)tgid * 2654435769U >> 16) + probe) & (SCHED_MAX_VMS - 1);
+}
+
+/* 1 + the entry of a VM, made if there is none; 0 where there is no room. A function of its own for the verifier. */
+__noinline __u32 vm__find(__s32 tgid)
+{
+	__u32 i;
+
+	bpf_for (i, 0, VM_PROBES) {
+		__u32 at = vm__entry(tgid, i);
+
+		if (sched_vms[at].tgid == tgid)
+			return 1 + at;
+	}
+	bpf_for (i, 0, VM_PROBES) {
+		__u32 at = vm__entry(tgid, i);
+		__s32 was = __sync_val_compare_and_swap(&sched_vms[at].tgid, 0, tgid);
+
+		/* A sibling may have been quicker. */
+		if (!was || was == tgid)
+			return 1 + at;
+	}
+	return 0;
+}
+
+static __always_inline struct vm_ctx *task__vm(const struct task_ctx *t)
+{
+	return t->vm ? &sched_vms[(t->vm - 1) & (SCHED_MAX_VMS - 1)] : NULL;
 }
 
 /* Notes that a thread is a vCPU the first time that it is seen inside KVM_RUN. */
 static __always_inline void task__meet_vcpu(struct task_struct *p, struct task_ctx *t)
 {
-	struct vm_ctx *vm, fresh = {};
-	__s32 tgid = p->tgid;
+	struct vm_ctx *vm;
 
 	t->kvm_vcpu = kvm_vcpu__of(p);
-	if (t->pub.vcpu || !t->kvm_vcpu)
+	if (!t->kvm_vcpu)
+		return;
+	if (!task__vcpu(p, t))
+		t->slot = vcpu__slot(p);
+	if (t->pub.vcpu)
 		return;
 	t->pub.vcpu = 1;
-	t->pub.tgid = tgid;
-	vm = bpf_map_lookup_elem(&sched_vms, &tgid);
-	if (!vm) {
-		bpf_map_update_elem(&sched_vms, &tgid, &fresh, BPF_NOEXIST);
-		vm = bpf_map_lookup_elem(&sched_vms, &tgid);
-	}
+	t->pub.tgid = p->tgid;
+	t->vm = vm__find(p->tgid);
+	vm = task__vm(t);
 	if (vm)
 		__sync_fetch_and_add(&vm->vcpus, 1);
-}
-
-static __always_inline struct vm_ctx *task__vm(struct task_ctx *t)
-{
-	__s32 tgid = t->pub.tgid;
-
-	return t->pub.vcpu ? bpf_map_lookup_elem(&sched_vms, &tgid) : NULL;
 }
 
 static __always_inline void task__forget_vcpu(struct task_ctx *t)
 {
 	struct vm_ctx *vm = task__vm(t);
-	__s32 tgid = t->pub.tgid;
 
+	/* Whoever takes the entry next may be another one. */
 	if (vm && __sync_fetch_and_add(&vm->vcpus, -1) <= 1)
-		bpf_map_delete_elem(&sched_vms, &tgid);
+		WRITE_ONCE(vm->tgid, 0);
+	t->vm = 0;
 	t->pub.vcpu = 0;
 }
 

@@ -14,8 +14,6 @@ static __always_inline void cpu__goes(__u32 cpu)
 	struct entry_timer *r = bpf_map_lookup_elem(&sched_alarms, &cpu);
 	struct cpu_ctx *c = cpu__ctx(cpu);
 
-	if (!c)
-		return;
 	c->offline = 1;
 	__sync_fetch_and_add(&cpu_changes, 1);
 	cpu__send_away(cpu);
@@ -29,8 +27,6 @@ static __always_inline void cpu__comes(__u32 cpu)
 {
 	struct cpu_ctx *c = cpu__ctx(cpu);
 
-	if (!c)
-		return;
 	c->started = 0;
 	c->tgid = 0;
 	c->granted = 0;

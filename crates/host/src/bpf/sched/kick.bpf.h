@@ -15,21 +15,20 @@
 #include "context.h"
 
 /* Where a vCPU that wakes is queued when no CPU is idle: with its kicker, else at `cpu`. */
-static __always_inline __s32 task__kicker_cpu(struct task_struct *p, __s32 cpu)
+static __always_inline __s32 task__kicker_cpu(struct task_struct *p, struct task_ctx *t, __s32 cpu)
 {
 	struct task_struct *waker = bpf_get_current_task_btf();
 	__s32 here = bpf_get_smp_processor_id();
 	struct cpu_ctx *c, *home;
-	struct task_ctx *t, *w;
+	struct task_ctx *w;
 
-	if (here == cpu || waker->tgid != p->tgid || p->migration_disabled ||
+	if (!t->pub.vcpu || here == cpu || waker->tgid != p->tgid || p->migration_disabled ||
 	    !bpf_cpumask_test_cpu(here, p->cpus_ptr) || !context__is_task())
 		return cpu;
-	t = task__ctx(p);
 	w = task__ctx(waker);
 	c = cpu__ctx(here);
 	home = cpu__ctx(cpu);
-	if (!t || !w || !c || !home || !t->pub.vcpu || !w->pub.vcpu || !w->started)
+	if (!w || !w->pub.vcpu || !w->started)
 		return cpu;
 	if (c->llc != home->llc || c->followers > 0)
 		return cpu;

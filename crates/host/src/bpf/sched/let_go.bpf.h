@@ -33,8 +33,6 @@ static __always_inline bool limit__release(struct bpf_iter_scx_dsq *it, struct t
 	if (idle >= 0)
 		cpu = idle;
 	c = cpu__ctx(cpu);
-	if (!c)
-		return false;
 	/* Its time stood still for those that it waits with now, as if it had slept. */
 	task__measure_by(t, c, cpu);
 	task__woke(t, c, credit_ns);

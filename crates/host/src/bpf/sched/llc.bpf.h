@@ -50,7 +50,7 @@ static __always_inline bool cpu__has_place(__u32 cpu)
 {
 	struct cpu_ctx *c = cpu__ctx(cpu);
 
-	return c && !c->offline && llc_of[cpu & (SCHED_MAX_CPUS - 1)] < SCHED_MAX_LLCS;
+	return !c->offline && llc_of[cpu & (SCHED_MAX_CPUS - 1)] < SCHED_MAX_LLCS;
 }
 
 /*
@@ -106,7 +106,7 @@ static __always_inline void llc__arrange(bool running)
 		if (i >= nr_cpus)
 			break;
 		c = cpu__ctx(i);
-		if (!c || !cpu__has_place(i))
+		if (!cpu__has_place(i))
 			continue;
 		q = llc__queue(llc_of[i]);
 		llc_cpus[(q->first + q->fill) & (SCHED_MAX_CPUS - 1)] = i;

@@ -74,8 +74,6 @@ __noinline __s32 wanting__victim(const struct wanting *w __arg_nonnull, struct t
 	__s32 victim = -1;
 	__u32 i;
 
-	if (!h)
-		return -1;
 	bpf_for (i, 0, VICTIM_SCAN) {
 		__s32 cpu = llc__cpu(h, i);
 		struct candidate v;
@@ -85,8 +83,7 @@ __noinline __s32 wanting__victim(const struct wanting *w __arg_nonnull, struct t
 		if (cpu < 0)
 			break;
 		c = cpu__ctx(cpu);
-		if (!c || c->llc != h->llc || !c->started || cpu__is_excused(c) ||
-		    !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+		if (c->llc != h->llc || !c->started || cpu__is_excused(c) || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 			continue;
 		candidate__fill(&v, w, cpu__running_vtime(c, now), c, now);
 		if (!entrain_preempt(&v.in, &v.limits))

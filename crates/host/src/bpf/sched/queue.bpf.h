@@ -87,8 +87,6 @@ static __always_inline void task__wait_uncount(struct task_ctx *t, __u32 cpu)
 {
 	struct cpu_ctx *c = cpu__ctx(cpu);
 
-	if (!c)
-		return;
 	if (__sync_fetch_and_add(&c->waiting, -1) == 1)
 		__sync_fetch_and_add(&llc__queue(c->llc)->waiting, -1);
 	__sync_fetch_and_add(&c->load, -(__u64)t->loads);
@@ -255,7 +253,8 @@ static __always_inline __s32 cpu__behind(struct cpu_ctx *c, __s32 cpu, __u64 our
 			continue;
 		}
 		o = cpu__ctx(other);
-		if (!o || o->llc != c->llc)
+		/* Nobody there is behind by more than a sleeper's credit where the clock of all of them is not. */
+		if (o->waiting <= 0 || o->llc != c->llc || !entrain_before(o->clock, ours))
 			continue;
 		p = cpu__first_task(o, other);
 		/* One that may not come here is not for this CPU to make way for. */
@@ -285,7 +284,7 @@ static __always_inline bool cpu__fetch_near(struct cpu_ctx *c)
 		if (other < 0)
 			break;
 		o = cpu__ctx(other);
-		if (!o || o->waiting <= 0)
+		if (o->waiting <= 0)
 			continue;
 		seen += o->waiting;
 		if (scx_bpf_dsq_move_to_local(DSQ_CPU(other)))
@@ -307,7 +306,7 @@ __noinline int llc__fetch(__u32 llc)
 		if (other < 0)
 			break;
 		o = cpu__ctx(other);
-		if (o && o->waiting > 0 && scx_bpf_dsq_move_to_local(DSQ_CPU(other)))
+		if (o->waiting > 0 && scx_bpf_dsq_move_to_local(DSQ_CPU(other)))
 			return 1;
 	}
 	return 0;
@@ -323,8 +322,6 @@ __noinline int cpu__fetch_any(__s32 cpu)
 	struct cpu_ctx *c = cpu__ctx(cpu);
 	__u32 l;
 
-	if (!c)
-		return 0;
 	if (cpu__fetch_near(c))
 		return 1;
 	if (nr_llcs <= 1)
@@ -353,7 +350,7 @@ static __always_inline bool cpu__sees_more(const struct cpu_ctx *c)
 		if (other < 0)
 			break;
 		o = cpu__ctx(other);
-		if (o && o->waiting > 0)
+		if (o->waiting > 0)
 			waiting += o->waiting;
 	}
 	return waiting > c->seen;
@@ -375,8 +372,7 @@ static __always_inline bool task__kick_idle(struct task_struct *p, __s32 cpu, bo
 	if (idle < 0)
 		return false;
 	c = cpu__ctx(idle);
-	if (c)
-		c->claimed = 1;
+	c->claimed = 1;
 	scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 	return true;
 }
@@ -390,8 +386,6 @@ static __always_inline void cpu__idle(__s32 cpu)
 {
 	struct cpu_ctx *c = cpu__ctx(cpu);
 
-	if (!c)
-		return;
 	c->claimed = 0;
 	if (cpu__sees_more(c))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);

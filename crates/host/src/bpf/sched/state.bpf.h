@@ -103,6 +103,9 @@ struct task_ctx {
 	__u64 together;	      /* its VM's time together when it was charged last */
 	__u64 due;	      /* runnable without a CPU: when its guest's timer expires; 0 = never, or not known */
 	__u64 timer_at;	      /* when it was last let in for that */
+	__u32 slot;	      /* a vCPU's: 1 + its number in `vcpus`; 0 = it is not watched, as far as is known */
+	__u32 counts;	      /* 1: runs, and its VM's time together is counted */
+	__u32 vm;	      /* a vCPU's: 1 + the number of its VM's entry; 0 = it has none */
 	struct task_perf perf;
 };
 
@@ -176,12 +179,7 @@ struct sched_perf_cpu {
 	__u32 bound; /* 1: the task that runs may not leave */
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, SCHED_MAX_CPUS);
-	__type(key, __u32);
-	__type(value, struct cpu_ctx);
-} sched_cpus SEC(".maps");
+struct cpu_ctx sched_cpus[SCHED_MAX_CPUS] __attribute__((aligned(64)));
 
 /* A timer in a map. */
 struct entry_timer {
@@ -196,20 +194,20 @@ struct {
 	__type(value, struct entry_timer);
 } sched_alarms SEC(".maps");
 
-/* One VM, by process id of its VMM. */
+/* One VM. */
 struct vm_ctx {
-	__s32 vcpus;	   /* threads known */
-	__s32 running;	   /* on a CPU now */
+	__s32 tgid;    /* of its VMM; 0 = the entry is free */
+	__s32 vcpus;   /* threads known */
+	__s32 running; /* on a CPU now */
+	__u32 pad;
 	__u64 together;	   /* time in which two or more of them were on a CPU, ns ... */
 	__u64 together_at; /* ... until then; goes on while `running` is above 1 */
+	__u64 pad2[4];
 };
+_Static_assert(sizeof(struct vm_ctx) == 64, "a cache line");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, SCHED_MAX_VMS);
-	__type(key, __s32);
-	__type(value, struct vm_ctx);
-} sched_vms SEC(".maps");
+/* A vCPU's thread keeps the number of its VM's entry, so that nobody searches as it runs. */
+struct vm_ctx sched_vms[SCHED_MAX_VMS] __attribute__((aligned(64)));
 
 /* The host's sums, one per CPU. */
 struct {
@@ -262,7 +260,7 @@ static __always_inline struct task_ctx *task__ctx(struct task_struct *p)
 
 static __always_inline struct cpu_ctx *cpu__ctx(__u32 cpu)
 {
-	return bpf_map_lookup_elem(&sched_cpus, &cpu);
+	return &sched_cpus[cpu & (SCHED_MAX_CPUS - 1)];
 }
 
 static __always_inline struct sched_stats *stats__total(void)

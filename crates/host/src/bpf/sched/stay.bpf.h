@@ -42,13 +42,16 @@ static __always_inline void stay__begin(struct task_struct *p)
 	__u64 now = scx_bpf_now(), first = 0;
 	bool waits;
 
-	if (!t || !c)
+	if (!t)
 		return;
 	if (c->asked)
 		c->cost = entrain_cost(c->cost, entrain_sub(bpf_ktime_get_ns(), c->asked));
 	c->asked = 0;
 	task__wait_end(t);
-	if (t->waiting)
+	/* It came by none of our operations: a CPU that goes, a kernel that lets nobody choose. */
+	if (!t->waiting)
+		task__wants(p, t, now);
+	else
 		task__count(t, SCHED_READY_NS, entrain_sub(now, t->waiting));
 	t->waiting = 0;
 	t->started = now;
@@ -64,8 +67,12 @@ static __always_inline void stay__begin(struct task_struct *p)
 
 	t->pub.queue = 1 + (c->llc & (SCHED_MAX_LLCS - 1));
 	task__measure_by(t, c, cpu);
-	waits = cpu__first_vtime(c, cpu, &first);
 	task__settle(t);
+	waits = c->waiting > 0;
+	/* Whoever goes by his clock is the first himself; the queue is asked only where another one has been let in. */
+	first = t->pub.vtime;
+	if (t->stay || t->heir)
+		waits = cpu__first_vtime(c, cpu, &first);
 	cpu__clocks_move(c, t, waits, first);
 	stay__take_turn(p, t, c, now);
 	c->bound = task__is_bound(p);
@@ -91,7 +98,7 @@ static __always_inline void task__interrupted(struct task_struct *p, struct task
 {
 	enum front front = FRONT_NOT;
 
-	t->level = task__sampled(p, t->kvm_vcpu);
+	t->level = task__sampled(p, t);
 	t->spins = t->leaving == LEAVING_YIELDED || task__spins(t, c, now);
 	/* One that yielded was not interrupted, whatever it spins in. */
 	if (t->leaving != LEAVING_YIELDED) {
@@ -113,7 +120,7 @@ static __always_inline void stay__end(struct task_struct *p, bool runnable)
 	struct cpu_ctx *c = cpu__ctx(cpu);
 	__u64 now = scx_bpf_now();
 
-	if (!t || !c || !t->started)
+	if (!t || !t->started)
 		return;
 	limit__charge(p, &t->limit, cpu, true, now);
 	cpu__charge(c, t, now);
@@ -135,7 +142,7 @@ static __always_inline void stay__end(struct task_struct *p, bool runnable)
 	c->started = 0;
 	c->tgid = 0;
 
-	if (runnable || !t->pub.vcpu)
+	if (runnable || !t->slot)
 		task__meet_vcpu(p, t);
 	if (!runnable) {
 		t->level = ENTRAIN_CRITICAL_UNKNOWN;
@@ -154,16 +161,17 @@ static __always_inline void stay__end(struct task_struct *p, bool runnable)
  */
 static __always_inline void stay__timer_saved(struct arch_timer_context *timer)
 {
-	struct task_struct *p = bpf_get_current_task_btf();
-	struct task_ctx *t = task__ctx(p);
+	struct task_ctx *t;
 	struct cpu_ctx *c;
 	__u64 now;
 
+	/* KVM saves others beside it, which no guest that is no hypervisor has for its clock. */
+	if (timer->timer_id != bpf_core_enum_value(enum kvm_arch_timers, TIMER_VTIMER))
+		return;
+	t = task__ctx(bpf_get_current_task_btf());
 	if (!t || !t->queued || !t->kvm_vcpu)
 		return;
 	c = cpu__ctx(t->cpu);
-	if (!c)
-		return;
 	now = scx_bpf_now();
 	t->due = timer__due(arm64__timer(t->kvm_vcpu, timer), now);
 	cpu__expects(c, t->due);

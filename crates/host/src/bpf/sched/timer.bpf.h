@@ -45,7 +45,7 @@ static __always_inline __u64 arm64__timer(__u64 kvm_vcpu, struct arch_timer_cont
 	struct kvm_vcpu *vcpu = (void *)kvm_vcpu;
 	__u64 hz = READ_ONCE(counter_hz), control = 0, value = 0, offset = 0, *at;
 
-	if (!hz || BPF_CORE_READ(timer, timer_id) != bpf_core_enum_value(enum kvm_arch_timers, TIMER_VTIMER))
+	if (!hz)
 		return 0;
 	/* SAFETY: within the table, by the kernel's own numbers; a bad address reads as 0, a timer that is off. */
 	at = (void *)&vcpu->arch.ctxt.sys_regs + sizeof(__u64) * bpf_core_enum_value(enum vcpu_sysreg, CNTV_CTL_EL0);
@@ -54,7 +54,7 @@ static __always_inline __u64 arm64__timer(__u64 kvm_vcpu, struct arch_timer_cont
 		return 0;
 	at = (void *)&vcpu->arch.ctxt.sys_regs + sizeof(__u64) * bpf_core_enum_value(enum vcpu_sysreg, CNTV_CVAL_EL0);
 	bpf_probe_read_kernel(&value, sizeof(value), at);
-	at = BPF_CORE_READ(timer, offset.vm_offset);
+	at = timer->offset.vm_offset;
 	if (at)
 		bpf_probe_read_kernel(&offset, sizeof(offset), at);
 	return ticks__ns(value + offset, hz, ENTRAIN_SEC) + READ_ONCE(counter_began);
@@ -120,8 +120,7 @@ __noinline int cpu__due_goes_next(__s32 cpu, __u64 now)
 	struct task_struct *p;
 	__u32 seen = 0;
 
-	if (!c || !c->due || entrain_before(now + ALARM_EARLY_NS, c->due) ||
-	    (c->next && !entrain_before(c->next_until, now)))
+	if (!c->due || entrain_before(now + ALARM_EARLY_NS, c->due) || (c->next && !entrain_before(c->next_until, now)))
 		return 0;
 	clock = cpu__clock(c);
 	c->due = 0;

@@ -8,6 +8,12 @@
 
 #include "guest.bpf.h"
 
+/*
+ * 1: somebody has read figures lately. Only then is it counted: all CPUs that run a VM's vCPUs write to one line at
+ * each switch for it.
+ */
+__u32 count_together;
+
 static __always_inline __u64 vm__together(const struct vm_ctx *vm, __u64 now)
 {
 	return vm->together + (vm->running > 1 ? entrain_sub(now, vm->together_at) : 0);
@@ -16,13 +22,14 @@ static __always_inline __u64 vm__together(const struct vm_ctx *vm, __u64 now)
 /* A vCPU begins to run. */
 static __always_inline void together__begin(struct task_ctx *t, __u64 now)
 {
-	struct vm_ctx *vm = task__vm(t);
+	struct vm_ctx *vm = READ_ONCE(count_together) ? task__vm(t) : NULL;
 
 	if (!vm)
 		return;
 	if (vm->running <= 1)
 		vm->together_at = now;
 	__sync_fetch_and_add(&vm->running, 1);
+	t->counts = 1;
 	t->together = vm__together(vm, now);
 }
 
@@ -38,7 +45,7 @@ static __always_inline void vm__count_together(const struct vm_ctx *vm, struct t
 
 static __always_inline void together__again(struct task_ctx *t, __u64 now)
 {
-	struct vm_ctx *vm = task__vm(t);
+	struct vm_ctx *vm = t->counts ? task__vm(t) : NULL;
 
 	if (vm)
 		vm__count_together(vm, t, now);
@@ -47,8 +54,9 @@ static __always_inline void together__again(struct task_ctx *t, __u64 now)
 /* It ends. */
 static __always_inline void together__end(struct task_ctx *t, __u64 now)
 {
-	struct vm_ctx *vm = task__vm(t);
+	struct vm_ctx *vm = t->counts ? task__vm(t) : NULL;
 
+	t->counts = 0;
 	if (!vm)
 		return;
 	vm__count_together(vm, t, now);

@@ -18,8 +18,16 @@ static __always_inline void task__renew_share(struct task_struct *p, struct task
 {
 	if (t->share_at && entrain_sub(now, t->share_at) <= CGROUP_STALE_NS)
 		return;
-	t->share = task__share(p, now);
+	t->share = task__share(p, &t->member, now);
 	t->share_at = now;
+}
+
+/* A task wants to run from here on, if it did not before. Only from operations on it. */
+static __always_inline void task__wants(struct task_struct *p, struct task_ctx *t, __u64 now)
+{
+	cgroup__join(p, &t->member);
+	if (!t->waiting)
+		t->waiting = now;
 }
 
 /* From here on the task's clock is measured by that of this CPU: it keeps its lag (fair.h). */
@@ -146,7 +154,7 @@ static __always_inline void task__new_turn(struct task_struct *prev, struct task
 {
 	cpu__grant_over(c, t, now);
 	t->leaving = LEAVING_NOT;
-	task__stayed(prev);
+	task__stayed(prev, t);
 	if (t->started) {
 		limit__charge(prev, &t->limit, cpu, false, now);
 		cpu__charge(c, t, now);

@@ -12,12 +12,13 @@
 static __always_inline __s32 task__select_cpu(struct task_struct *p, __s32 prev_cpu, __u64 wake_flags)
 {
 	struct task_ctx *t = task__ctx(p);
+	__u64 now = scx_bpf_now();
 	bool idle = false;
 	struct cpu_ctx *c;
 	__s32 cpu;
 
 	/* One whose group has no time left takes no idle CPU: ops.enqueue puts it aside. */
-	if (t && limit__would_park(&t->limit, prev_cpu, scx_bpf_now()))
+	if (t && limit__would_park(&t->limit, prev_cpu, now))
 		return prev_cpu;
 	cpu = use_capacity ? perf__select(p, prev_cpu, slice_max_ns) : -1;
 	if (cpu < 0) {
@@ -25,13 +26,14 @@ static __always_inline __s32 task__select_cpu(struct task_struct *p, __s32 prev_
 		if (!idle && (wake_flags & SCX_WAKE(FORK)))
 			return task__fork_cpu(p, cpu);
 		if (!idle)
-			return use_follow ? task__kicker_cpu(p, cpu) : cpu;
+			return t && use_follow ? task__kicker_cpu(p, t, cpu) : cpu;
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_max_ns, 0);
 	}
 	/* It does not come by ops.enqueue; with the clock of long ago it would keep the CPU for as long as it slept. */
 	c = cpu__ctx(cpu);
-	if (t && c) {
-		task__renew_share(p, t, scx_bpf_now());
+	if (t) {
+		task__wants(p, t, now);
+		task__renew_share(p, t, now);
 		task__measure_by(t, c, cpu);
 		if (t->fresh)
 			t->pub.vtime = cpu__clock(c);
@@ -76,11 +78,12 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 	__u64 vtime, clock;
 	struct wanting w;
 
-	if (!t || !c) {
+	if (!t) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_min_ns, enq_flags);
 		return;
 	}
 	task__wait_end(t);
+	task__wants(p, t, now);
 	t->woke = wakeup;
 	if (!wakeup)
 		t->follows = 0;
@@ -101,7 +104,7 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 		vtime = clock - task__vtime(t, 2 * credit_ns);
 		t->stay = lend_ns ? STAY_FOR_SECTION : STAY_FULL;
 		task__count(t, SCHED_FRONTED, 1);
-		task__boosted(p);
+		task__boosted(p, t);
 	}
 	wanting__fill(&w, t, vtime, t->pub.vcpu, urgent);
 	if (use_wake_preempt && wakeup) {
@@ -109,8 +112,6 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 		if (victim >= 0 && victim != cpu) {
 			cpu = victim;
 			c = cpu__ctx(cpu);
-			if (!c)
-				return;
 			t->follows = 0;
 		}
 	}

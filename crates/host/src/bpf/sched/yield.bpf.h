@@ -83,7 +83,7 @@ static __always_inline bool spinner__give_way(const struct spinner *s, struct ta
 	else
 		stay = owes ? STAY_FOR_INTERRUPT : STAY_FULL;
 	cpu__put_next(s->c, to, stay, s->now);
-	task__boosted(to);
+	task__boosted(to, t);
 	return true;
 }
 
@@ -121,7 +121,7 @@ static __always_inline bool spinner__yield(struct task_struct *from, struct task
 /* As if KVM's yield had been followed: the vCPU is not said to have been interrupted. */
 static __always_inline void spinner__leave_now(const struct spinner *s)
 {
-	struct entrain_vcpu *vcpu = vcpu__of(s->task);
+	struct entrain_vcpu *vcpu = task__vcpu(s->task, s->ctx);
 
 	if (vcpu)
 		vcpu->gave_way = 1;

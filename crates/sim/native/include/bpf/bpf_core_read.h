@@ -5,24 +5,26 @@
 
 #include "bpf_helpers.h"
 
-/* Whether the kernel has a field: arm64's saved registers on such a machine, uclamp nowhere, all else everywhere. */
-static inline __attribute__((always_inline)) int sim_field_exists(int of_arm64, int of_uclamp)
+/* Whether the kernel has a field: each architecture's own where it is that, uclamp nowhere, all else everywhere. */
+static inline __attribute__((always_inline)) int sim_field_exists(int of_arm64, int of_x86, int of_uclamp)
 {
-	return of_arm64 ? sim.arm64 : !of_uclamp;
+	return of_arm64 ? sim.arm64 : of_x86 ? !sim.arm64 : !of_uclamp;
 }
 
 #define bpf_core_field_exists(field...)                                                                                \
 	sim_field_exists(__builtin_strstr(#field, "cpu_context") || __builtin_strstr(#field, "ctxt"),                  \
+			 __builtin_strstr(#field, "apic") || __builtin_strstr(#field, "guest_tsc"),                    \
 			 __builtin_strstr(#field, "uclamp") != 0)
 #define bpf_core_field_offset(type, field)	__builtin_offsetof(type, field)
 #define bpf_core_type_exists(type)		(__builtin_strstr(#type, "svm") ? !sim.arm64 : 1)
 #define bpf_core_enum_value(type, value)	(value)
 #define bpf_core_enum_value_exists(type, value) 1
 
-/* A probe of address 0 fails in the kernel and leaves 0. */
+/* A probe of address 0 fails in the kernel and leaves 0. Each step from a pointer to the next is a call. */
 #define SIM_READ1(src, a)                                                                                              \
 	({                                                                                                             \
 		typeof(src) ___src = (src);                                                                            \
+		sim.done.helpers++;                                                                                    \
 		___src ? ___src->a : (typeof(___src->a))0;                                                             \
 	})
 #define SIM_READ2(src, a, b)		      SIM_READ1(SIM_READ1(src, a), b)
