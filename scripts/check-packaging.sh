@@ -42,3 +42,16 @@ if command -v systemd-analyze >/dev/null; then
         systemd-analyze security --no-pager --offline=yes --threshold="${bound#*:}" "$unit" | tail -1
     done
 fi
+
+# Debian has no helm; where somebody has it, the chart is rendered as it comes, and with all that can be switched on.
+if command -v helm >/dev/null; then
+    chart=$repo/packaging/kubernetes/helm/entrain
+    helm lint --quiet "$chart"
+    render() { helm template entrain "$chart" --namespace entrain --kube-version 1.33.0 "$@"; }
+    render >"$room/chart.yaml"
+    grep -q '^kind: NetworkPolicy' "$room/chart.yaml"
+    render --set podMonitor.enabled=true,networkPolicy.enabled=false,mode=schedule >"$room/chart.yaml"
+    grep -q '^kind: PodMonitor' "$room/chart.yaml" && grep -q -- '--mode, schedule' "$room/chart.yaml" &&
+        ! grep -q '^kind: NetworkPolicy' "$room/chart.yaml" ||
+        { echo "check-packaging: the chart does not follow its values" >&2; exit 1; }
+fi
