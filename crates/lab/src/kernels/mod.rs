@@ -10,7 +10,7 @@ use entrain_lab_machine::machine::{Arch, GuestSpec, Machine, MachineSpec};
 use entrain_lab_machine::progress::{Progress, Spinner};
 use entrain_lab_machine::{Cache, cancel};
 
-use self::table::{Row, Table};
+use self::table::{Column, Row, Table};
 use crate::output::Output;
 use crate::provenance::Provenance;
 
@@ -35,6 +35,9 @@ pub struct KernelsArgs {
     /// Renew the block of this file that says what works where
     #[arg(long, value_name = "FILE")]
     readme: Option<PathBuf>,
+    /// Write the table as a page, with the reasons
+    #[arg(long, value_name = "FILE")]
+    page: Option<PathBuf>,
     /// Exit status 1 where the table differs from that of this file in what works
     #[arg(long, value_name = "FILE")]
     compare: Option<PathBuf>,
@@ -93,6 +96,10 @@ pub fn run(args: &KernelsArgs) -> anyhow::Result<ExitCode> {
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         file.write(table.renew(&text)?.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
     }
+    if let Some(path) = &args.page {
+        let file = Output::new(path)?;
+        file.write(table.page().as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
+    }
     let differs = known.map(|known| table.differs(&known)).unwrap_or_default();
     differs.iter().for_each(|line| eprintln!("{line}"));
     Ok(ExitCode::from(u8::from(!differs.is_empty())))
@@ -110,7 +117,8 @@ fn try_all(args: &KernelsArgs) -> anyhow::Result<Table> {
     Ok(Table { commit: Provenance::of_this_program().commit, tried: now, arch: args.arch.to_string(), rows })
 }
 
-/// Boots it as a host with a guest of the same kernel, and as the guest of a host that can pair.
+/// Boots it as a host with a guest of the same kernel, as the guest of a host that can pair, and its flavour with
+/// PREEMPT_RT alone.
 fn try_kernel(cache: &Cache, arch: Arch, kernel: Kernel, progress: &Spinner) -> anyhow::Result<Row> {
     let spec = MachineSpec { arch, guests: vec![GuestSpec::new("guest0", 2)], ..MachineSpec::default() };
     let mut row = Row { kernel: kernel.title().to_owned(), ..Row::default() };
@@ -131,6 +139,21 @@ fn try_kernel(cache: &Cache, arch: Arch, kernel: Kernel, progress: &Spinner) -> 
         }
         Ok(())
     })?;
+    progress.step(&format!("{}: building QPW for it, and booting it", kernel.title()));
+    let with_rt = MachineSpec { arch, kernel: kernel.image(), rt: true, qpw: true, ..MachineSpec::default() };
+    let mut cell = None;
+    let tried = on(cache, &with_rt, progress, |machine| {
+        cell = Some(tries::qpw(machine)?);
+        Ok(())
+    });
+    cancel::check()?;
+    match (tried, cell) {
+        (Ok(()), Some(cell)) => drop(row.cells.insert(Column::Qpw, cell)),
+        // Where its module cannot be built here (no headers of that kernel, another flavour), nothing was tried.
+        (Err(error), None) => eprintln!("{}: QPW could not be tried: {error:#}", kernel.title()),
+        (Err(error), Some(_)) => return Err(error),
+        (Ok(()), None) => unreachable!("what was tried has come out somehow"),
+    }
     Ok(row)
 }
 
@@ -148,8 +171,35 @@ fn on(
 
 #[cfg(test)]
 mod tests {
-    use super::table::{Cell, Column};
+    use super::table::Cell;
     use super::*;
+
+    /// The table of README and the page of the results are those of the tries that are kept.
+    #[test]
+    fn what_is_said_to_work_is_what_was_tried() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let table = Table::read(&root.join("docs/results/kernels.json")).unwrap();
+        let text = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
+        let renew = "'make results' renews it";
+        assert_eq!(table.renew(&text("README.md")).unwrap(), text("README.md"), "README.md: {renew}");
+        assert_eq!(table.page(), text("docs/results/kernels.md"), "docs/results/kernels.md: {renew}");
+        let kernels: Vec<&str> = table.rows.iter().map(|row| row.kernel.as_str()).collect();
+        assert_eq!(kernels, Kernel::ALL.map(Kernel::title), "each kernel was tried");
+        for row in &table.rows {
+            let missing: Vec<_> = Column::ALL.into_iter().filter(|column| !row.cells.contains_key(column)).collect();
+            assert!(missing.iter().all(|column| *column == Column::Qpw), "{}: not tried: {missing:?}", row.kernel);
+        }
+    }
+
+    #[test]
+    fn a_page_is_no_wider_than_pages_are() {
+        let why = "a reason ".repeat(40);
+        let cells = Column::ALL.into_iter().map(|column| (column, Cell::no(&why))).collect();
+        let rows = vec![Row { kernel: "Debian backports".into(), release: "7.3.4+deb13-arm64".into(), cells }];
+        let page = Table { commit: "0123456789ab".into(), tried: 0, arch: "aarch64".into(), rows }.page();
+        assert!(page.lines().all(|line| line.chars().count() <= 100), "{page}");
+        assert!(page.contains("Tried on 1970-01-01"), "{page}");
+    }
 
     #[test]
     fn a_row_that_works_no_more_is_told() {

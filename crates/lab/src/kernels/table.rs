@@ -6,6 +6,8 @@ use std::path::Path;
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 
+use crate::report::markdown::{date, escape, wrap};
+
 const BEGIN: &str = "<!-- kernels:begin -->";
 const END: &str = "<!-- kernels:end -->";
 
@@ -27,7 +29,7 @@ pub(super) enum Column {
     ScheduleHost,
     /// `entrain guest --mode schedule`.
     ScheduleGuest,
-    /// `entrain isolate qpw`.
+    /// `entrain isolate qpw load`, on the flavour of the kernel with PREEMPT_RT.
     Qpw,
 }
 
@@ -48,12 +50,12 @@ impl Column {
     fn title(self) -> &'static str {
         match self {
             Self::Record => "record",
-            Self::Isolate => "isolate watch",
-            Self::Watch => "host, top",
+            Self::Isolate => "isolate",
+            Self::Watch => "top",
             Self::PairHost => "pair: host",
             Self::PairGuest => "pair: guest",
-            Self::ScheduleHost => "schedule: host",
-            Self::ScheduleGuest => "schedule: guest",
+            Self::ScheduleHost => "sched: host",
+            Self::ScheduleGuest => "sched: guest",
             Self::Qpw => "QPW",
         }
     }
@@ -129,6 +131,24 @@ impl Table {
         for row in &self.rows {
             for (column, cell) in row.cells.iter().filter(|(_, cell)| !cell.works) {
                 text.push_str(&format!("{} ({}): {}: {}\n", row.kernel, row.release, column.title(), cell.why));
+            }
+        }
+        text
+    }
+
+    /// The page that is kept with the results: the table, and the reasons in full.
+    pub(super) fn page(&self) -> String {
+        let mut text = format!(
+            "# What works on which kernel\n\n<!-- Made by 'make results' from kernels.json. Do not edit. -->\n\n\
+             Tried on {} by `entrain-lab kernels`, {}, commit {}.\n\n{}\nWhy not:\n\n",
+            date(self.tried),
+            self.arch,
+            self.commit,
+            self.markdown()
+        );
+        for row in &self.rows {
+            for (column, cell) in row.cells.iter().filter(|(_, cell)| !cell.works) {
+                text.push_str(&wrap("- ", &format!("{}, {}: {}", row.series(), column.title(), escape(&cell.why))));
             }
         }
         text

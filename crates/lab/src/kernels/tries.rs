@@ -39,11 +39,15 @@ pub(super) fn as_host(machine: &Machine, step: &dyn Fn(&str)) -> anyhow::Result<
     cells.extend(observe(machine)?);
     step("entrain host, scheduling");
     cells.push((Column::ScheduleHost, schedule_host(machine)?));
-    step("QPW");
-    let qpw = shell(machine, Target::Host, "entrain isolate qpw build --check")?;
-    cells.push((Column::Qpw, cell(if qpw.ok() { Ok(()) } else { Err(last_line(&qpw.stderr)) })));
     work.kill(SIGKILL)?;
     Ok(cells)
+}
+
+/// QPW on a kernel with PREEMPT_RT for which its module was built: as a livepatch, or at once where there is none.
+pub(super) fn qpw(machine: &Machine) -> anyhow::Result<Cell> {
+    let line = "entrain isolate qpw load || entrain isolate qpw load --hot";
+    let out = shell(machine, Target::Host, line)?;
+    Ok(cell(if out.ok() { Ok(()) } else { Err(last_line(&out.stderr)) }))
 }
 
 /// What it does as the guest of a host that can pair.

@@ -39,10 +39,15 @@ pub(super) fn ratio(ratio: &Compared, better: Better) -> String {
 }
 
 /// The day on which the run began, as YYYY-MM-DD in UTC.
+pub(super) fn day(report: &Report) -> String {
+    date(report.started)
+}
+
+/// A day, of seconds since 1970, as YYYY-MM-DD in UTC.
 ///
 /// The conversion is Howard Hinnant's `civil_from_days` (chrono-compatible low-level date algorithms).
-pub(super) fn day(report: &Report) -> String {
-    let days = (report.started / 86_400) as i64 + 719_468;
+pub(crate) fn date(seconds: u64) -> String {
+    let days = (seconds / 86_400) as i64 + 719_468;
     let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
     let of_year = of_era - (365 * year + year / 4 - year / 100);
@@ -62,12 +67,12 @@ pub(super) fn pace(report: &Report) -> String {
 }
 
 /// What of Markdown and HTML a title, a note or a message could hold by accident.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('\n', " ").replace('<', "&lt;").replace('|', "\\|")
 }
 
 /// Text in lines of at most [`WIDTH`] columns, the first after `first`, the others as far to the right.
-pub(super) fn wrap(first: &str, text: &str) -> String {
+pub(crate) fn wrap(first: &str, text: &str) -> String {
     let (mut lines, mut line) = (String::new(), first.to_owned());
     let indent = " ".repeat(first.chars().count());
     let mut fresh = true;
