@@ -14,7 +14,7 @@ use super::lifecycle::{Case, Stage, nothing_loaded};
 use super::memcheck::memory_is_sound;
 use super::product::{SETTLE, Service, await_served, guest_status, shell, unmet, wait_for};
 use super::status;
-use super::weights::weigh;
+use super::weights::{weigh, weight_of};
 
 /// In the order in which they run; each begins and ends with both guests served.
 pub(super) const CASES: &[(&str, Case)] = &[
@@ -75,20 +75,20 @@ fn daemon_out_of_memory(stage: &mut Stage<'_>) -> Result<()> {
 
 /// SIGKILL with weights set: they stay as the class has them until the next start, or `--restore`, puts back what was there.
 fn weights_after_kill(stage: &mut Stage<'_>) -> Result<()> {
-    stage.daemon.take().ok_or_else(|| unmet("no daemon"))?.end(SIGTERM)?;
-    let config = "mkdir -p /etc/entrain; printf 'default = \"critical\"\\n' > /etc/entrain/lab.toml";
-    host(stage, config)?;
-    let argv = ["entrain", "host", "--config", "/etc/entrain/lab.toml"];
-    let daemon = Service::start(stage.rig, Target::Host, argv)?;
-    wait_for(stage.rig, "the daemon serves", SETTLE, || Ok(status::look(stage.rig).is_ok_and(|seen| seen.is_some())))?;
     let seen = status::look(stage.rig)?.ok_or_else(|| unmet("the daemon is gone"))?;
     let vm = seen["vms"].as_array().and_then(|vms| vms.first()).ok_or_else(|| unmet("the daemon sees no VM"))?;
     let pid = vm["pid"].to_string();
+    stage.daemon.take().ok_or_else(|| unmet("no daemon"))?.end(SIGTERM)?;
+    // Before a daemon with classes runs: a weight that somebody sets beside it stays his.
     host(stage, "echo +cpu > /sys/fs/cgroup/cgroup.subtree_control")?;
     host(stage, &weigh(&pid, 130.0))?;
-    let weight = format!("cat $(echo /sys/fs/cgroup$(sed -n 's/^0:://p' /proc/{pid}/cgroup))/cpu.weight");
+    let config = "mkdir -p /etc/entrain; printf 'default = \"critical\"\\n' > /etc/entrain/lab.toml";
+    host(stage, config)?;
+    let weight = weight_of(&pid);
+    let argv = ["entrain", "host", "--config", "/etc/entrain/lab.toml"];
+    stage.daemon = Some(Service::start(stage.rig, Target::Host, argv)?);
     wait_for(stage.rig, "the class's weight is set", SETTLE, || Ok(host(stage, &weight)? == "400"))?;
-    daemon.end(SIGKILL)?;
+    stage.daemon.take().ok_or_else(|| unmet("no daemon"))?.end(SIGKILL)?;
     nothing_loaded(stage.rig)?;
     if host(stage, &weight)? != "400" {
         return Err(unmet("a killed daemon's weight is gone: who has put it back?"));
@@ -169,8 +169,13 @@ fn guest_saved_and_restored(stage: &mut Stage<'_>) -> Result<()> {
     ends("the guest is saved")?;
     rig.begin_migration(guest, &[&command("migrate-incoming", file)])?;
     rig.end_migration(guest, true)?;
+    // It stands still, which excuses that nothing is heard of it.
+    rig.pause_guest(guest)?;
+    // A QEMU that is told to go on while it still reads what was saved forgets it: the state that it reads stood still.
+    wait_for(rig, "the guest is restored", SAVING, || {
+        Ok(!rig.qmp(guest, &[r#"{"execute":"query-status"}"#])?.contains("inmigrate"))
+    })?;
     host(stage, &format!("rm -f {SNAPSHOT}"))?;
-    // It was saved while it stood still, and so it is restored.
     rig.resume_guest(guest)?;
     await_served(rig, guest)?;
     memory_is_sound(rig, guest)

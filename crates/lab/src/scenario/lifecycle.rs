@@ -17,6 +17,7 @@ use super::failures;
 use super::interface::{Context, Scenario};
 use super::memcheck::{Witness, memory_is_sound};
 use super::product::{SETTLE, Service, await_served, guest_status, served, shell, unmet, wait_for};
+use super::weights;
 use crate::metric::Better::{Higher, Lower};
 use crate::reading::Readings;
 use crate::rig::Rig;
@@ -104,6 +105,10 @@ impl Scenario for Lifecycle {
                     tracing::error!("{name}: {why}");
                     failed += 1;
                     readings.push(name, "ok", Higher, 0.0);
+                    // What the next cases show is theirs.
+                    if let Err(error) = stage.begin_anew() {
+                        tracing::error!("after {name}: {error}");
+                    }
                     continue;
                 }
                 Err(other) => return Err(other),
@@ -125,6 +130,19 @@ impl Stage<'_> {
     fn ready(&mut self) -> Result<()> {
         await_served(self.rig, self.witness)?;
         await_served(self.rig, self.subject).map(drop)
+    }
+
+    /// After a case that stopped midway: whatever runs of the daemon and of the subject's agent is killed, and others start.
+    fn begin_anew(&mut self) -> Result<()> {
+        const KILL: &str = "for p in $(pidof entrain); do kill -9 $p; done";
+        shell(self.rig, Target::Host, KILL)?;
+        // Their jobs have ended with them.
+        (self.daemon, self.agent) = (None, None);
+        shell(self.rig, Target::Host, "rm -f /run/entrain/host.sock; entrain host --restore")?;
+        shell(self.rig, Target::Host, &weights::unweigh())?;
+        self.daemon = Some(Service::daemon(self.rig, false)?);
+        shell(self.rig, Target::Guest(self.subject), KILL)?;
+        self.agent_again()
     }
 
     fn agent_again(&mut self) -> Result<()> {

@@ -6,7 +6,9 @@
 //! (in all, `{seconds}` and `{configuration}` are replaced); `figures`, what is taken from the loads' output;
 //! `weights`, the guests' CPU weights, in units of 100 (each VM's cgroup has that `cpu.weight` for as long, and the fairness
 //! index divides by them); `settle`, seconds until the first look; `count_bpf`, whether the BPF
-//! programs' time is counted, and the daemon's. What the daemon says is left out where the arm has none.
+//! programs' time is counted, and the daemon's; `witness`, the guest (counted from 0 in the order of the configuration)
+//! that is asked meanwhile whether its host is silent. What the daemon says is left out where the arm has none, and how
+//! much it logs where the arm keeps no [`LOG`].
 
 use std::time::Duration;
 
@@ -17,7 +19,7 @@ use serde_json::Value;
 
 use super::beside::{self, Wanted};
 use super::interface::{Context, Scenario};
-use super::product::unmet;
+use super::product::{guest_status, served, shell, unmet};
 use super::status::{self, BpfStats, sum};
 use super::weights::Weights;
 use crate::metric::Better::{Higher, Lower};
@@ -29,6 +31,10 @@ pub(super) struct Watched;
 
 /// The loads go on for a while after the last look, so that none ends before it.
 const MARGIN: f64 = 3.0;
+/// Where an arm's daemon logs to, if what it logs is to be counted.
+const LOG: &str = "/run/entrain-host.log";
+/// Between two looks of the witness, each of which takes 0.7 s itself.
+const PAUSE: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -43,6 +49,7 @@ struct Params {
     settle: f64,
     #[serde(default)]
     count_bpf: bool,
+    witness: Option<usize>,
 }
 
 fn half_a_second() -> f64 {
@@ -62,6 +69,9 @@ impl Params {
         }
         if params.weights.as_ref().is_some_and(|list| list.len() != guests || list.contains(&0)) {
             return Err(wrong("weights must be one positive integer a guest".into()));
+        }
+        if params.witness.is_some_and(|number| number >= guests) {
+            return Err(wrong(format!("witness must be one of {guests} guests, counted from 0")));
         }
         Ok(params)
     }
@@ -89,11 +99,22 @@ impl Scenario for Watched {
         rig.sleep(Duration::from_secs_f64(params.settle))?;
         let before = status::look(rig)?;
         let cpu = before.as_ref().map(|status| status::daemon(rig, status)).transpose()?;
-        rig.sleep(Duration::from_secs_f64(context.seconds))?;
+        let logged = before.is_some().then(|| lines_logged(rig)).transpose()?.flatten();
+        match params.witness.filter(|_| before.is_some()) {
+            Some(number) => ask(rig, context.guests[number], context.seconds, readings)?,
+            None => rig.sleep(Duration::from_secs_f64(context.seconds))?,
+        }
         let after = status::look(rig)?;
         let printed = beside::finish(running)?;
         beside::figures(&params.figures, &context.guests, &printed, readings)?;
         let (Some(before), Some(after), Some((cpu, _))) = (before, after, cpu) else { return Ok(()) };
+        if let (Some(then), Some(now)) = (logged, lines_logged(rig)?) {
+            readings.push("daemon_log", "lines/s", Lower, (now - then) / status::seconds(&before, &after));
+        }
+        // A daemon that ends by itself fails the sample; this is one that has been replaced.
+        readings.push("restarts", "1", Lower, f64::from(u8::from(before["pid"] != after["pid"])));
+        let fallbacks = |status: &Value| status["fallbacks"].as_f64().unwrap_or(0.0);
+        readings.push("fallbacks", "1", Lower, fallbacks(&after) - fallbacks(&before));
         if params.count_bpf {
             status::bpf(&before, &after, readings);
             let (now, memory) = status::daemon(rig, &after)?;
@@ -108,6 +129,32 @@ impl Scenario for Watched {
         let idle = params.loads.iter().all(Vec::is_empty);
         if idle { Ok(()) } else { figures(&before, &after, &weights, readings) }
     }
+}
+
+/// Lines that the daemon has logged so far.
+fn lines_logged(rig: &dyn Rig) -> Result<Option<f64>> {
+    let text = shell(rig, Target::Host, &format!("[ ! -e {LOG} ] || wc -l < {LOG}"))?;
+    Ok(text.trim().parse().ok())
+}
+
+/// Asks a guest for so long, again and again, whether its host publishes; how often it did not.
+fn ask(rig: &dyn Rig, guest: usize, seconds: f64, readings: &mut Readings) -> Result<()> {
+    let end = rig.now() + Duration::from_secs_f64(seconds);
+    let (mut looks, mut silent) = (0_u32, 0_u32);
+    while rig.now() < end {
+        let status = guest_status(rig, guest)?;
+        looks += 1;
+        silent += u32::from(!is_served(&status));
+        rig.sleep(PAUSE)?;
+    }
+    readings.push("host_looks", "1", Higher, f64::from(looks));
+    readings.push("host_silent", "1", Lower, f64::from(silent));
+    Ok(())
+}
+
+/// Whether a host that lives publishes for each vCPU.
+fn is_served(status: &Value) -> bool {
+    status["vcpus"].as_array().is_some_and(|vcpus| !vcpus.is_empty() && served(status) == vcpus.len())
 }
 
 fn figures(before: &Value, after: &Value, weights: &[f64], readings: &mut Readings) -> Result<()> {
@@ -174,6 +221,15 @@ mod tests {
         assert_eq!(value("share_first"), 25.0, "a comes first by its name");
         assert_eq!(value("fairness"), 1.0, "b has three times a's weight and time");
         assert!(figures(&before, &after, &[1.0], &mut Readings::default()).is_err());
+    }
+
+    #[test]
+    fn a_silent_host_is_noticed_on_any_vcpu() {
+        let look = |second: bool, link: &str| serde_json::json!({"vcpus": [{"link": "paired", "host_beats": true}, {"link": link, "host_beats": second}]});
+        assert!(is_served(&look(true, "paired")));
+        assert!(!is_served(&look(false, "paired")), "it has stopped");
+        assert!(!is_served(&look(true, "offered")), "it has let go");
+        assert!(!is_served(&serde_json::json!({"vcpus": []})), "no agent");
     }
 
     #[test]

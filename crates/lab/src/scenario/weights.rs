@@ -34,6 +34,11 @@ pub(super) fn weigh(pid: &str, weight: f64) -> String {
     set("", pid, weight)
 }
 
+/// The line that prints the weight which that one would set.
+pub(super) fn weight_of(pid: &str) -> String {
+    format!("{}\ncat \"$d/cpu.weight\"", folder("", pid))
+}
+
 /// The line that makes all as it was.
 pub(super) fn unweigh() -> String {
     undo("")
@@ -49,13 +54,22 @@ impl Drop for Weights<'_> {
 
 /// Sets a weight; `root` is before all paths.
 fn set(root: &str, pid: &str, weight: f64) -> String {
+    let folder = folder(root, pid);
+    format!(
+        r#"{folder}
+        case $d in */weighed-*) mkdir -p $d && echo {pid} > $d/cgroup.procs || exit 1 ;; esac
+        echo {weight} > "$d/cpu.weight""#
+    )
+}
+
+/// Sets `d` to the VM's own cgroup, as it is or is to be.
+fn folder(root: &str, pid: &str) -> String {
     format!(
         r#"g={root}/sys/fs/cgroup; c=$(sed -n 's/^0:://p' {root}/proc/{pid}/cgroup)
         case "$c" in
         */libvirt | */libvirt/*) d=$g${{c%/libvirt*}} ;;
-        *) d=$g/weighed-{pid}; mkdir -p $d && echo {pid} > $d/cgroup.procs || exit 1 ;;
-        esac
-        echo {weight} > "$d/cpu.weight""#
+        *) d=$g/weighed-{pid} ;;
+        esac"#
     )
 }
 
