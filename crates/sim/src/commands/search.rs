@@ -36,9 +36,31 @@ pub(crate) struct Args {
     /// Runs the plan of such a file.
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
-    /// Tells of these rules alone: `idle`, `wait`, `watchdog`, `failed`, `share`, `queue`, `budget`. All if not given.
+    /// Of a single run (`--replay`, `--plan`): prints what happened from so many µs before the begin of what broke a rule
+    /// first until so many after it, on that machine.
+    #[arg(long, value_name = "US")]
+    told: Option<u64>,
+    /// Tells of these rules alone: `idle`, `behind`, `wait`, `watchdog`, `failed`, `share`, `queue`, `budget`. All if not given.
     #[arg(long = "rule", value_name = "RULE")]
     rules: Vec<String>,
+}
+
+impl Args {
+    /// The first of the rules asked for that a run breaks.
+    fn broken(&self, run: &search::Run) -> Option<&'static str> {
+        let mut rules = run.broken.iter().map(|(rule, ..)| *rule);
+        rules.find(|rule| self.rules.is_empty() || self.rules.iter().any(|asked| asked == rule))
+    }
+}
+
+/// Prints a single run, and how it came to what it broke. Whether it broke nothing.
+fn print_one(run: &search::Run, args: &Args) -> bool {
+    println!("{}", run.text());
+    let broken = args.broken(run);
+    if let (Some(rule), Some(around)) = (broken, args.told) {
+        print!("{}", search::told(run, rule, around * 1000).unwrap_or_default());
+    }
+    broken.is_none()
 }
 
 pub(crate) fn run(args: &Args) -> Result<bool> {
@@ -47,8 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
         let plan: Plan = serde_json::from_str(&text)
             .with_context(|| format!("{} is no plan that search has kept", path.display()))?;
         let run = search::run_plan(args.seed, &plan);
-        println!("{}", run.text());
-        return Ok(!run.broken());
+        return Ok(print_one(&run, args));
     }
     let hunt = match (args.races, args.planted) {
         (_, true) => Hunt::Planted,
@@ -57,15 +78,13 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     };
     if args.replay {
         let run = hunt.run(args.seed);
-        println!("{}", run.text());
-        return Ok(!run.broken());
+        return Ok(print_one(&run, args));
     }
-    let wanted = |run: &search::Run| args.rules.is_empty() || args.rules.iter().any(|rule| run.breaks(rule));
     let mut failed = Ok(());
     let mut rules: BTreeMap<&'static str, u64> = BTreeMap::new();
     let mut found = 0_u64;
     let runs = search::search(hunt, args.seed, Duration::from_secs(args.seconds), args.threads.max(1), |run| {
-        if !wanted(run) {
+        if args.broken(run).is_none() {
             return;
         }
         found += 1;

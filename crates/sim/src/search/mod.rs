@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use crate::world::World;
+use crate::trace::text;
+use crate::world::{Violation, World};
 pub use plan::Plan;
 
 /// One plan that has run.
@@ -24,6 +25,10 @@ pub struct Run {
     pub trace: u64,
     /// The rules that were broken, how often, with the first violation of each.
     pub broken: Vec<(&'static str, u64, String)>,
+    /// The first violations of all.
+    pub found: Vec<Violation>,
+    /// How many waits of racing operations had to be ended by force: `World::raced()`.
+    pub forces: u64,
 }
 
 impl Run {
@@ -99,15 +104,35 @@ pub fn run(seed: u64) -> Run {
 /// Runs a plan, drawn or made smaller.
 pub fn run_plan(seed: u64, plan: &Plan) -> Run {
     let mut world = plan.build();
-    // A wake-up that is lost waits for the next tick of another CPU, or longer.
-    world.checks.idle_bound = if plan.races > 0 { 3_000_000 } else { 1_000_000 };
+    run_world(seed, plan, &mut world)
+}
+
+/// What happened around the begin of what broke a rule first, a line each: from and until so many ns before and after
+/// it. Runs the plan a second time.
+pub fn told(run: &Run, rule: &str, around: u64) -> Option<String> {
+    let first = run.found.iter().find(|violation| violation.rule == rule)?;
+    let mut world = run.plan.build();
+    world.record(first.since.saturating_sub(around), first.since + around);
+    run_world(run.seed, &run.plan, &mut world);
+    Some(text::lines(&world, world.records(), |record| record.machine.0 == first.machine))
+}
+
+fn run_world(seed: u64, plan: &Plan, world: &mut World) -> Run {
+    world.checks.idle_bound = 1_000_000;
     world.checks.queues = true;
     if plan.hogs() {
-        shares::run(&mut world, plan.end)
+        shares::run(world, plan.end)
     } else {
         world.run(plan.end)
     }
-    Run { seed, plan: plan.clone(), trace: world.trace, broken: broken(&world) }
+    Run {
+        seed,
+        plan: plan.clone(),
+        trace: world.trace,
+        broken: broken(world),
+        found: world.checks.found.clone(),
+        forces: world.raced().1,
+    }
 }
 
 fn broken(world: &World) -> Vec<(&'static str, u64, String)> {

@@ -8,9 +8,11 @@ use crate::kernel::TaskId;
 pub struct Violation {
     /// When, ns.
     pub at: u64,
+    /// When what ends in it began, ns: a wait, for instance.
+    pub since: u64,
     /// The machine: 0 is the host.
     pub machine: u16,
-    /// Which rule: `idle`, `wait`, `watchdog`, `failed`, `share`, `queue`, `budget`.
+    /// Which rule: `idle`, `behind`, `wait`, `watchdog`, `failed`, `share`, `queue`, `budget`.
     pub rule: &'static str,
     /// In words.
     pub what: String,
@@ -19,7 +21,8 @@ pub struct Violation {
 /// The rules and their bounds.
 #[derive(Clone, Debug)]
 pub struct Checks {
-    /// A task may wait so long while a CPU that it may use idles, ns.
+    /// A task may wait so long while a CPU that it may use idles, ns: `idle`, or `behind` where another one was sent to
+    /// the same CPU and came first.
     pub idle_bound: u64,
     /// A runnable task may wait so long, ns.
     pub wait_bound: u64,
@@ -57,10 +60,26 @@ impl Checks {
         self.stop && !self.counts.is_empty()
     }
 
+    /// How often a task waited for too long while a CPU idled, wherever it waited.
+    pub fn beside_idle(&self) -> u64 {
+        ["idle", "behind"].iter().filter_map(|rule| self.counts.get(rule)).sum()
+    }
+
     pub(super) fn add(&mut self, at: u64, machine: MachineId, rule: &'static str, what: impl FnOnce() -> String) {
+        self.add_since((at, at), machine, rule, what);
+    }
+
+    /// What began, and was seen, at these times.
+    fn add_since(
+        &mut self,
+        (since, at): (u64, u64),
+        machine: MachineId,
+        rule: &'static str,
+        what: impl FnOnce() -> String,
+    ) {
         *self.counts.entry(rule).or_default() += 1;
         if self.found.len() < 100 {
-            self.found.push(Violation { at, machine: machine.0, rule, what: what() });
+            self.found.push(Violation { at, since, machine: machine.0, rule, what: what() });
         }
     }
 }
@@ -111,19 +130,21 @@ impl World {
         if !self.idle_rule(m) || waited <= self.checks.idle_bound {
             return;
         }
-        let mut worst = None;
+        let mut longest = None;
         for other in kernel.task(task).allowed.iter_and(&kernel.vacant) {
             if other != cpu && kernel.online.has(other) {
-                let both = self.now - since.max(kernel.cpu(other).idle_since);
-                worst = worst.max(Some((both, other)));
-                if both == waited {
+                let idle_since = kernel.cpu(other).idle_since;
+                if longest.is_none_or(|(longest, _)| idle_since < longest) {
+                    longest = Some((idle_since, other));
+                }
+                if idle_since <= since {
                     // None can be worse: a machine of which much idles is not looked through.
                     break;
                 }
             }
         }
-        if let Some((both, other)) = worst {
-            self.checked_idle(m, task, other, both);
+        if let Some((idle_since, other)) = longest {
+            self.checked_idle(m, task, other, since.max(idle_since));
         }
     }
 
@@ -138,14 +159,22 @@ impl World {
             return;
         }
         if let Some((since, task)) = self.machines[m.0 as usize].kernel.longest_waiting(cpu) {
-            self.checked_idle(m, task, cpu, self.now - since.max(idle_since));
+            self.checked_idle(m, task, cpu, since.max(idle_since));
         }
     }
 
-    fn checked_idle(&mut self, m: MachineId, task: TaskId, cpu: u32, both: u64) {
-        self.checks.longest_idle = self.checks.longest_idle.max(both);
-        if both > self.checks.idle_bound {
-            self.checks.add(self.now, m, "idle", || format!("{task:?} waited {both} ns while CPU {cpu} idled"));
+    /// A task has waited while a CPU idled, both since then: for a scheduler's queue, from which that CPU might have taken
+    /// it, and behind another task in a CPU's local queue, where only that CPU has it.
+    fn checked_idle(&mut self, m: MachineId, task: TaskId, cpu: u32, since: u64) {
+        let now = self.now;
+        let local_at = self.machines[m.0 as usize].kernel.task(task).scx_local_at();
+        let local = local_at.map_or(now, |at| at.clamp(since, now));
+        self.checks.longest_idle = self.checks.longest_idle.max(now - since);
+        for (rule, from, until) in [("idle", since, local), ("behind", local, now)] {
+            if until - from > self.checks.idle_bound {
+                let what = || format!("{task:?} waited {} ns while CPU {cpu} idled", until - from);
+                self.checks.add_since((from, until), m, rule, what);
+            }
         }
     }
 

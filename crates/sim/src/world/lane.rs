@@ -266,14 +266,23 @@ impl World {
         }
     }
 
-    /// What waited for the run-queue lock of a CPU that has switched.
+    /// What waited for the run-queue lock of a CPU that has switched. It is work of the wakers' CPUs: where operations
+    /// race, it is done when those are free.
     fn flush_locked(&mut self, m: MachineId, cpu: u32) {
-        for (task, by, sync) in std::mem::take(&mut self.machines[m.0 as usize].on_cpu[cpu as usize]) {
-            self.wake(m, by, task, sync);
+        let (now, races) = (self.now, self.races.is_some());
+        for (task, waker, sync) in std::mem::take(&mut self.machines[m.0 as usize].on_cpu[cpu as usize]) {
+            if races {
+                self.plan(now, Event::Wake { m, task, waker, sync });
+            } else {
+                self.wake(m, waker, task, sync);
+            }
         }
-        let waiting = std::mem::take(&mut self.machines[m.0 as usize].locked_out[cpu as usize]);
-        for (task, selected, waker) in waiting {
-            self.activate(m, task, cpu, selected, waker);
+        for (task, selected, waker) in std::mem::take(&mut self.machines[m.0 as usize].locked_out[cpu as usize]) {
+            if races {
+                self.plan(now, Event::Activate { m, task, cpu, selected, waker });
+            } else {
+                self.activate(m, task, cpu, selected, waker);
+            }
         }
     }
 }

@@ -58,6 +58,8 @@ enum Event {
     BpfTimer { m: MachineId, timer: u32, cpu: u32, turn: u32 },
     /// The timer of a group's limit under EEVDF is due.
     FairBandwidth { m: MachineId, cpu: u32, group: GroupId, at: u64 },
+    /// A wake-up whose waker has waited until the task was off its CPU.
+    Wake { m: MachineId, task: TaskId, waker: u32, sync: bool },
     /// A task's timer is due.
     Sleep { m: MachineId, task: TaskId, turn: u32 },
     /// A task begins.
@@ -224,6 +226,7 @@ impl World {
                 }
             }
             Event::Activate { m, task, cpu, selected, waker } => self.activate(m, task, cpu, selected, waker),
+            Event::Wake { m, task, waker, sync } => self.wake(m, waker, task, sync),
             Event::BpfTimer { m, timer, cpu, turn } => {
                 if self.machines[m.0 as usize].bpf_timers.get(&timer) == Some(&turn) {
                     let cpu = self.cpu_or_other(m, cpu);

@@ -198,29 +198,54 @@ impl World {
         });
         let Some(me) = self.racer() else { return };
         let under = self.under(m, cpu);
-        if let Some(races) = &mut self.races {
-            for (m, cpu) in [Some((m, cpu)), under].into_iter().flatten() {
-                if !races.claims.contains(&(m, cpu, me)) {
-                    races.claims.push((m, cpu, me));
-                }
-            }
+        for (m, cpu) in [Some((m, cpu)), under].into_iter().flatten() {
+            self.add_claim(m, cpu, me);
         }
     }
 
+    /// Waits until all CPUs that an event works on are free, and claims them at once: one that held some of them and
+    /// waited for others could wait for ever.
     fn claim_event(&mut self, event: Event) {
+        self.wait(|world, me| world.cpus_of(event).iter().any(|(m, cpu)| world.is_claimed(*m, *cpu, me)));
+        let Some(me) = self.racer() else { return };
+        for (m, cpu) in self.cpus_of(event) {
+            self.add_claim(m, cpu, me);
+        }
+    }
+
+    fn add_claim(&mut self, m: MachineId, cpu: u32, me: u32) {
+        if let Some(races) = &mut self.races
+            && !races.claims.contains(&(m, cpu, me))
+        {
+            races.claims.push((m, cpu, me));
+        }
+    }
+
+    /// The CPUs that an event works on: a vCPU together with the CPU that its thread is on, and the other way around.
+    fn cpus_of(&self, event: Event) -> Vec<(MachineId, u32)> {
         let (m, cpu) = match event {
             Event::Lane { m, cpu, .. }
             | Event::Irq { m, cpu, .. }
             | Event::Tick { m, cpu, .. }
             | Event::BpfTimer { m, cpu, .. }
             | Event::FairBandwidth { m, cpu, .. } => (m, cpu),
-            Event::Activate { m, waker, .. } => (m, waker),
+            Event::Activate { m, waker, .. } | Event::Wake { m, waker, .. } => (m, waker),
             Event::Sleep { m, task, .. } => (m, self.machines[m.0 as usize].kernel.task(task).cpu),
             Event::Start { m, .. } => (m, 0),
-            Event::Act(_) | Event::Daemon | Event::Watchdog | Event::Hotplug { .. } => return,
+            Event::Act(_) | Event::Daemon | Event::Watchdog | Event::Hotplug { .. } => return Vec::new(),
         };
         let cpu = self.cpu_or_other(m, cpu);
-        self.claim(m, cpu);
+        let below = |vcpu: u32| (HOST, self.machines[0].kernel.task(self.thread_of(m, vcpu)).cpu);
+        let other = match m {
+            HOST => self.curr(HOST, cpu).and_then(|task| self.vcpu_of(task)),
+            _ => Some(below(cpu)),
+        };
+        // Who sends an interrupt to a vCPU that is halted wakes its thread, on its own CPU.
+        let sender = match event {
+            Event::Irq { from: Some(from), .. } if m != HOST => Some(below(from)),
+            _ => None,
+        };
+        [Some((m, cpu)), other, sender].into_iter().flatten().collect()
     }
 
     /// Waits until nobody else's operation holds a run-queue lock.

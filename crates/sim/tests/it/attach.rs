@@ -17,7 +17,8 @@ fn fine(world: &World) {
     for machine in &world.machines {
         assert_eq!(machine.kernel.failed, None);
     }
-    let found: Vec<_> = world.checks.found.iter().filter(|violation| violation.rule != "idle").take(3).collect();
+    let found: Vec<_> =
+        world.checks.found.iter().filter(|violation| !["idle", "behind"].contains(&violation.rule)).take(3).collect();
     assert!(found.is_empty(), "{found:?}");
 }
 

@@ -118,7 +118,7 @@ fn burst(arm: Arm) -> (u64, u64) {
     add(&mut world, m, 100, None, &master);
     tasks(&mut world, m, "worker", 4, &[Wait(1), Compute(Fixed(MS)), Done]);
     world.run(2 * SEC);
-    (world.checks.counts.get("idle").copied().unwrap_or(0), world.checks.longest_idle)
+    (world.checks.beside_idle(), world.checks.longest_idle)
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn idle_beside_waits(arm: Arm) -> (u64, u64) {
     world.checks.idle_bound = 200 * US;
     tasks(&mut world, HOST, "napper", 6, &[Compute(Mean(2 * MS)), Sleep(Mean(MS)), Done]);
     world.run(10 * SEC);
-    (world.checks.counts.get("idle").copied().unwrap_or(0), world.checks.longest_idle / 1_000)
+    (world.checks.beside_idle(), world.checks.longest_idle / 1_000)
 }
 
 /// Issue 26, fault 6: whoever queues a task looks for an idle CPU after that, and who goes idle at those that wait. A

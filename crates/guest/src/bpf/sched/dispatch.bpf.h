@@ -85,6 +85,21 @@ static __always_inline void vcpu__dispatch_waiting(__s32 cpu, struct vcpu_ctx *v
 }
 
 /*
+ * An idle vCPU was woken, and looks for work. Its bit comes first, as a barrier: who inserts a task from here on sees
+ * it (helper__wake_lookers), or it is seen here. It is idle no more to those who send tasks: one that came to its own
+ * queue now would lie behind what is found here, where nobody else could take it. Where nothing is found the kernel
+ * marks it idle again.
+ */
+static __always_inline void vcpu__looks(__s32 cpu, struct vcpu_ctx *v)
+{
+	if (!v->looks) {
+		v->looks = 1;
+		mask__set(&mask_looking, cpu);
+	}
+	scx_bpf_test_and_clear_cpu_idle(cpu);
+}
+
+/*
  * A vCPU whose queue of the kernel is empty: what it runs next. Now and then what a switch costs is measured, from here
  * to when the task that was chosen begins.
  */
@@ -94,6 +109,8 @@ static __always_inline void vcpu__dispatch(__s32 cpu, struct task_struct *prev)
 	struct vcpu_ctx *v = vcpu__of(cpu);
 
 	v->asked = queued || v->choices++ % COST_EVERY ? 0 : bpf_ktime_get_ns();
+	if (!prev)
+		vcpu__looks(cpu, v);
 	if (mode.contended)
 		vcpud__step(scx_bpf_now());
 	/* One whose group has no time left goes by ops.enqueue to where it waits for it. */
@@ -117,8 +134,13 @@ static __always_inline void vcpu__update_idle(__s32 cpu, bool idle)
 {
 	struct vcpu_ctx *v = vcpu__of(cpu);
 
-	if (!idle)
+	if (!idle) {
+		if (v->looks) {
+			v->looks = 0;
+			mask__clear(&mask_looking, cpu);
+		}
 		return;
+	}
 	v->run_at = 0;
 	v->asked = 0;
 	v->claim = 0;

@@ -87,6 +87,8 @@ static __always_inline void task__tell(struct task_struct *p, struct task_ctx *t
 		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 		return;
 	}
+	if (!pinned && !mode.contended)
+		helper__wake_lookers(p);
 	/*
 	 * A vCPU that was woken for nothing idles on, and ops.update_idle is not told: it may have looked before this
 	 * task came, while its bit was still taken. The kernel itself sees to the CPU that the task is counted on.
@@ -121,8 +123,11 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 
 	if (task__waits_for_time(p, cpu, enq_flags))
 		return;
-	/* Bound to a vCPU that none of ours has, nor waits for. */
-	if (pinned && !v->run_at && v->waiting <= 0) {
+	/*
+	 * Bound to a vCPU that idles and that nobody waits for. It is claimed, or another task would be sent there as
+	 * well: what lies in a vCPU's own queue nobody else can take.
+	 */
+	if (pinned && !v->run_at && v->waiting <= 0 && scx_bpf_test_and_clear_cpu_idle(cpu)) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, guest_slice(0), enq_flags);
 		return;
 	}

@@ -69,4 +69,26 @@ static __noinline void helper__wake(struct task_struct *p, bool stuck)
 		helper__wake_one(p, false);
 }
 
+/*
+ * A vCPU was idle, looks for work at this moment or has found none, and idles on: ops.update_idle is not told of that,
+ * and it may have looked before the task was there, while its idle bit was still taken. It looks once more.
+ */
+static __noinline void helper__wake_lookers(struct task_struct *p)
+{
+	int i, j;
+
+	bpf_for (i, 0, nr_words) {
+		__u64 bits = mask__word(&mask_looking, i);
+
+		if (bits)
+			bits &= cpumask__word(p->cpus_ptr, i);
+		bpf_for (j, 0, LOOK_AT_WAKE) {
+			if (!bits)
+				break;
+			scx_bpf_kick_cpu(i * 64 + bits__lowest(bits), SCX_KICK_IDLE);
+			bits &= bits - 1;
+		}
+	}
+}
+
 #endif /* ENTRAIN_GUEST_SCHED_HELPER_H */

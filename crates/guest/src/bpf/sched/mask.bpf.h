@@ -18,6 +18,8 @@ struct vcpu_mask {
 
 /* vCPUs in whose queues somebody waits; changed with their `waiting`. */
 struct vcpu_mask mask_waiting;
+/* Idle vCPUs that were woken and have looked for work since they began to idle; each writes its own bit. */
+struct vcpu_mask mask_looking;
 /* vCPUs in use: online and not parked; written by the controller. */
 struct vcpu_mask mask_kept;
 

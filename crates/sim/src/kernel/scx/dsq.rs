@@ -141,8 +141,9 @@ impl Kernel {
         queue.by_vtime = by_vtime;
         queue.tasks.insert(at, id);
         queue.seq += 1;
-        let seq = queue.seq;
+        let (seq, local_at) = (queue.seq, self.is_local(dsq).then_some(self.now));
         let task = self.task_mut(id);
+        task.scx.local_at = local_at;
         task.scx.dsq = Some(dsq);
         task.scx.dsq_seq = seq;
         task.scx.state = OpsState::None;

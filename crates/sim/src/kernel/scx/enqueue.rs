@@ -65,6 +65,7 @@ impl Kernel {
     /// `scx_do_enqueue_task()`.
     pub(super) fn do_enqueue_task(&mut self, id: TaskId, flags: u64) {
         let cpu = self.task(id).cpu;
+        self.task_mut(id).scx.local_at = None;
         if !self.online.has(cpu) {
             return self.dispatch_enqueue(self.local_dsq(cpu), id, Insertion::plain(flags));
         }

@@ -58,6 +58,8 @@ pub(super) struct ScxTask {
     state: OpsState,
     direct: Option<Direct>,
     in_custody: bool,
+    /// When it came to a CPU's local queue, where nobody else can take it.
+    local_at: Option<u64>,
     /// A slice that was set by somebody who did not hold the run-queue lock.
     slice_oob: Option<u64>,
     /// `p->scx.runnable_at`; `None`: it is not on a runnable list.
@@ -131,6 +133,11 @@ impl super::Task {
     /// The CPU in whose local queue it is.
     pub(super) fn scx_dsq(&self) -> Option<u32> {
         self.scx.dsq.map(|dsq| dsq.0)
+    }
+
+    /// Since when it has waited, or run, in a CPU's local queue.
+    pub(crate) fn scx_local_at(&self) -> Option<u64> {
+        self.scx.local_at
     }
 }
 
