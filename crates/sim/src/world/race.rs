@@ -185,39 +185,35 @@ impl World {
         claims.into_iter().any(|(of, at, number)| (*of, *at) == (m, cpu) && *number != me)
     }
 
-    /// The CPU of the host on which a guest's CPU is in the guest now.
-    fn under(&self, m: MachineId, cpu: u32) -> Option<(MachineId, u32)> {
-        let inside = m != HOST && self.lane(m, cpu).on;
-        inside.then(|| (HOST, self.machines[0].kernel.task(self.thread_of(m, cpu)).cpu))
+    /// The CPU of the host that a vCPU's thread is on.
+    fn below(&self, m: MachineId, vcpu: u32) -> (MachineId, u32) {
+        (HOST, self.machines[0].kernel.task(self.thread_of(m, vcpu)).cpu)
     }
 
-    /// Kernel code is about to run on a CPU: nobody else's may.
+    /// Kernel code is about to run on a CPU, and on the host's that a vCPU is on while it is in the guest: nobody else's
+    /// may.
     pub(super) fn claim(&mut self, m: MachineId, cpu: u32) {
-        self.wait(|world, me| {
-            world.is_claimed(m, cpu, me) || world.under(m, cpu).is_some_and(|(m, cpu)| world.is_claimed(m, cpu, me))
+        self.claim_all(|world| {
+            let inside = m != HOST && world.lane(m, cpu).on;
+            [Some((m, cpu)), inside.then(|| world.below(m, cpu))].into_iter().flatten().collect()
         });
-        let Some(me) = self.racer() else { return };
-        let under = self.under(m, cpu);
-        for (m, cpu) in [Some((m, cpu)), under].into_iter().flatten() {
-            self.add_claim(m, cpu, me);
-        }
     }
 
-    /// Waits until all CPUs that an event works on are free, and claims them at once: one that held some of them and
-    /// waited for others could wait for ever.
     fn claim_event(&mut self, event: Event) {
-        self.wait(|world, me| world.cpus_of(event).iter().any(|(m, cpu)| world.is_claimed(*m, *cpu, me)));
-        let Some(me) = self.racer() else { return };
-        for (m, cpu) in self.cpus_of(event) {
-            self.add_claim(m, cpu, me);
-        }
+        self.claim_all(|world| world.cpus_of(event));
     }
 
-    fn add_claim(&mut self, m: MachineId, cpu: u32, me: u32) {
-        if let Some(races) = &mut self.races
-            && !races.claims.contains(&(m, cpu, me))
-        {
-            races.claims.push((m, cpu, me));
+    /// Waits until all of the CPUs are free, and claims them at once: one that held some of them and waited for others
+    /// could wait for ever.
+    fn claim_all(&mut self, cpus: impl Fn(&Self) -> Vec<(MachineId, u32)>) {
+        self.wait(|world, me| cpus(world).iter().any(|(m, cpu)| world.is_claimed(*m, *cpu, me)));
+        let Some(me) = self.racer() else { return };
+        for (m, cpu) in cpus(self) {
+            if let Some(races) = &mut self.races
+                && !races.claims.contains(&(m, cpu, me))
+            {
+                races.claims.push((m, cpu, me));
+            }
         }
     }
 
@@ -235,14 +231,13 @@ impl World {
             Event::Act(_) | Event::Daemon | Event::Watchdog | Event::Hotplug { .. } => return Vec::new(),
         };
         let cpu = self.cpu_or_other(m, cpu);
-        let below = |vcpu: u32| (HOST, self.machines[0].kernel.task(self.thread_of(m, vcpu)).cpu);
         let other = match m {
             HOST => self.curr(HOST, cpu).and_then(|task| self.vcpu_of(task)),
-            _ => Some(below(cpu)),
+            _ => Some(self.below(m, cpu)),
         };
         // Who sends an interrupt to a vCPU that is halted wakes its thread, on its own CPU.
         let sender = match event {
-            Event::Irq { from: Some(from), .. } if m != HOST => Some(below(from)),
+            Event::Irq { from: Some(from), .. } if m != HOST => Some(self.below(m, from)),
             _ => None,
         };
         [Some((m, cpu)), other, sender].into_iter().flatten().collect()

@@ -39,7 +39,7 @@ impl Kernel {
             // SAFETY: the field lives as long as the object, which nobody runs now.
             unsafe { *self.task(task).fields.preempt_count = if self.in_irq { HARDIRQ_OFFSET } else { 0 } };
         }
-        let outer = std::mem::replace(&mut self.scx.locked_rq, locked);
+        let outer = std::mem::replace(&mut self.scx.operation.locked_rq, locked);
         let machine: *mut Self = self;
         // SAFETY: `machine` is derived from this exclusive borrow, and the borrow is not used until the object has
         // returned; the object's calls back are the only users of `machine` meanwhile. `object` points into it, and no
@@ -63,7 +63,7 @@ impl Kernel {
             (*machine).counts.add(Count { events: 0, operations: 1, helpers, lookups, atomics, inlined, shared });
             result
         };
-        self.scx.locked_rq = outer;
+        self.scx.operation.locked_rq = outer;
         self.release(locked, held);
         result
     }

@@ -78,8 +78,8 @@ impl Kernel {
         let Some(dispatch) = dispatch else { return Verdict::None };
         let pointer = prev.map_or(std::ptr::null_mut(), |task| self.pointer(task));
         for left in (0..DISPATCH_LOOPS).rev() {
-            self.scx.dispatching.cpu = cpu;
-            self.scx.dispatching.tasks = 0;
+            self.scx.operation.dispatching.cpu = cpu;
+            self.scx.operation.dispatching.tasks = 0;
             self.scx_call(Some(cpu), |_, _| {
                 // SAFETY: the pointer is the object's or null, which stands for the idle task.
                 unsafe { dispatch(cpu as i32, pointer) };
@@ -91,7 +91,7 @@ impl Kernel {
             if !self.dsq(self.local_dsq(cpu)).tasks.is_empty() || self.consume_dispatch_q(cpu, self.global_dsq()) {
                 return Verdict::Local;
             }
-            if self.scx.dispatching.tasks == 0 {
+            if self.scx.operation.dispatching.tasks == 0 {
                 break;
             }
             if left == 0 {
@@ -103,12 +103,12 @@ impl Kernel {
 
     /// `scx_flush_dispatch_buf()`, `finish_dispatch()`.
     pub(super) fn flush_dispatch_buf(&mut self) {
-        for (id, verdict) in std::mem::take(&mut self.scx.dispatching.entries) {
-            self.scx.dispatching.tasks += 1;
+        for (id, verdict) in std::mem::take(&mut self.scx.operation.dispatching.entries) {
+            self.scx.operation.dispatching.tasks += 1;
             if self.task(id).scx.state != OpsState::Queued {
                 continue;
             }
-            let cpu = self.scx.dispatching.cpu;
+            let cpu = self.scx.operation.dispatching.cpu;
             let dsq = self.find_dsq_for_dispatch(cpu, verdict.dsq);
             if self.is_local(dsq) {
                 self.dispatch_to_local_dsq(dsq, id, verdict);
@@ -121,10 +121,10 @@ impl Kernel {
 
     /// Notes a verdict of ops.dispatch(): `scx_dsq_insert_commit()`.
     pub(super) fn dispatch_later(&mut self, id: TaskId, verdict: Direct) {
-        if self.scx.dispatching.entries.len() >= DISPATCH_BATCH {
+        if self.scx.operation.dispatching.entries.len() >= DISPATCH_BATCH {
             return self.scx_fail("dispatch buffer overflow".into());
         }
-        self.scx.dispatching.entries.push((id, verdict));
+        self.scx.operation.dispatching.entries.push((id, verdict));
     }
 
     /// `dispatch_to_local_dsq()`.

@@ -81,10 +81,10 @@ impl Kernel {
             self.set_task_slice(id, SLICE_DFL);
             return self.dispatch_enqueue(self.global_dsq(), id, Insertion::plain(flags));
         };
-        let outer = std::mem::replace(&mut self.scx.direct, DirectSlot::For(id));
+        let outer = std::mem::replace(&mut self.scx.operation.direct, DirectSlot::For(id));
         // SAFETY: the pointer is the object's.
         self.scx_call_task(id, |_, task| unsafe { enqueue(task, flags) });
-        self.scx.direct = outer;
+        self.scx.operation.direct = outer;
         if self.task(id).scx.direct.is_some() {
             return self.direct_dispatch(id, flags);
         }
@@ -101,7 +101,7 @@ impl Kernel {
         if self.is_local(dsq) && dsq.0 != cpu {
             // Needs the other CPU's lock: done as soon as this one's is free.
             self.task_mut(id).scx.direct = Some(Direct { flags: verdict.flags | flags, ..verdict });
-            self.scx.deferred.push(id);
+            self.scx.operation.deferred.push(id);
             return;
         }
         self.task_mut(id).scx.direct = None;
@@ -111,14 +111,14 @@ impl Kernel {
 
     /// `run_deferred()`, `process_ddsp_deferred_locals()`.
     pub(super) fn run_deferred(&mut self) {
-        while !self.scx.deferred.is_empty() {
-            let id = self.scx.deferred.remove(0);
+        while !self.scx.operation.deferred.is_empty() {
+            let id = self.scx.operation.deferred.remove(0);
             // It may have been dequeued meanwhile.
             let Some(verdict) = self.task_mut(id).scx.direct.take() else { continue };
             let dsq = self.find_dsq_for_dispatch(self.task(id).cpu, verdict.dsq);
             self.dispatch_to_local_dsq(dsq, id, verdict);
         }
-        while let Some(dsq) = self.scx.reenqs.pop() {
+        while let Some(dsq) = self.scx.operation.reenqs.pop() {
             self.reenq_user(dsq);
         }
     }
@@ -182,14 +182,14 @@ impl Kernel {
                 None => prev,
             };
         };
-        let outer = std::mem::replace(&mut self.scx.direct, DirectSlot::For(id));
-        self.scx.in_select_cpu = Some(id);
+        let outer = std::mem::replace(&mut self.scx.operation.direct, DirectSlot::For(id));
+        self.scx.operation.in_select_cpu = Some(id);
         let pointer = self.pointer(id);
         let about = [pointer, std::ptr::null_mut()];
         // SAFETY: the pointer is the object's.
         let cpu = self.call_about(about, None, |_, _| unsafe { select(pointer, prev as i32, wake_flags) });
-        self.scx.in_select_cpu = None;
-        self.scx.direct = outer;
+        self.scx.operation.in_select_cpu = None;
+        self.scx.operation.direct = outer;
         if cpu < 0 || cpu as u32 >= self.topo.cpus() {
             self.scx_fail(format!("invalid CPU {cpu} from ops.select_cpu()"));
             return prev;
@@ -242,7 +242,7 @@ impl Kernel {
 
     /// Takes a verdict of an operation that runs: `mark_direct_dispatch()`.
     pub(super) fn mark_direct_dispatch(&mut self, for_whom: DirectSlot, id: TaskId, verdict: Direct) {
-        self.scx.direct = DirectSlot::Spent;
+        self.scx.operation.direct = DirectSlot::Spent;
         match for_whom {
             DirectSlot::For(task) if task == id => self.task_mut(id).scx.direct = Some(verdict),
             DirectSlot::For(task) => self.scx_fail(format!("scheduling for {task:?} but trying to dispatch {id:?}")),

@@ -143,7 +143,7 @@ impl Kernel {
             self.scx_fail("built-in idle tracking is disabled".into());
             return EBUSY;
         }
-        let foreign = match (self.scx.in_select_cpu, self.scx.locked_rq) {
+        let foreign = match (self.scx.operation.in_select_cpu, self.scx.operation.locked_rq) {
             (Some(task), _) => task != id,
             (None, Some(cpu)) => self.task(id).cpu != cpu,
             (None, None) => false,

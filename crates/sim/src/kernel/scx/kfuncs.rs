@@ -42,7 +42,7 @@ impl Kernel {
     /// `scx_bpf_dsq_insert()` and `scx_bpf_dsq_insert_vtime()`: takes effect when the operation returns.
     pub(crate) fn kf_dsq_insert(&mut self, id: TaskId, dsq: u64, slice: u64, vtime: Option<u64>, flags: u64) {
         let verdict = Direct { dsq, slice, vtime, flags };
-        match self.scx.direct {
+        match self.scx.operation.direct {
             DirectSlot::None => self.dispatch_later(id, verdict),
             for_whom => self.mark_direct_dispatch(for_whom, id, verdict),
         }
@@ -54,14 +54,14 @@ impl Kernel {
             self.scx_fail(format!("invalid DSQ ID {id:#x}"));
             return false;
         };
-        let moved = self.consume_dispatch_q(self.scx.dispatching.cpu, dsq);
-        self.scx.dispatching.tasks += u32::from(moved);
+        let moved = self.consume_dispatch_q(self.scx.operation.dispatching.cpu, dsq);
+        self.scx.operation.dispatching.tasks += u32::from(moved);
         moved
     }
 
     pub(crate) fn kf_dsq_nr_queued(&self, id: u64) -> i32 {
         let dsq = if id == LOCAL {
-            Some(self.local_dsq(self.scx.locked_rq.unwrap_or(self.this_cpu)))
+            Some(self.local_dsq(self.scx.operation.locked_rq.unwrap_or(self.this_cpu)))
         } else if id & LOCAL_ON == LOCAL_ON {
             Some((id & 0xffff_ffff) as u32).filter(|cpu| *cpu < self.topo.cpus()).map(|cpu| self.local_dsq(cpu))
         } else {
@@ -135,7 +135,7 @@ impl Kernel {
         if self.cursor_lost_task(it, DsqIndex(from as u32), id) {
             return false;
         }
-        let here = self.scx.locked_rq.unwrap_or(self.this_cpu);
+        let here = self.scx.operation.locked_rq.unwrap_or(self.this_cpu);
         let mut dst = self.find_dsq_for_dispatch(here, to);
         if self.is_local(dst) && dst.0 != self.task(id).cpu && !self.task_can_run_on_remote_rq(id, dst.0) {
             self.scx_fail(format!("SCX_DSQ_LOCAL[_ON] target CPU {} not allowed for {id:?}", dst.0));
@@ -145,7 +145,7 @@ impl Kernel {
         let crossed = if self.is_local(dst) && dst.0 != home {
             self.cross(&[home, dst.0])
         } else {
-            self.scx.locked_rq != Some(home) && self.cross(&[home])
+            self.scx.operation.locked_rq != Some(home) && self.cross(&[home])
         };
         if crossed && (self.cursor_lost_task(it, DsqIndex(from as u32), id) || self.task(id).cpu != home) {
             return false;
@@ -164,7 +164,7 @@ impl Kernel {
     /// `scx_bpf_dsq_reenq()`: takes effect when the run queue is unlocked.
     pub(crate) fn kf_dsq_reenq(&mut self, id: u64) {
         match self.find_user_dsq(id) {
-            Some(dsq) if id & BUILTIN == 0 => self.scx.reenqs.push(dsq),
+            Some(dsq) if id & BUILTIN == 0 => self.scx.operation.reenqs.push(dsq),
             _ => self.scx_fail(format!("re-enqueue of DSQ {id:#x}, which is built-in or does not exist")),
         }
     }
@@ -180,7 +180,7 @@ impl Kernel {
 
     pub(crate) fn kf_task_set_slice(&mut self, id: TaskId, slice: u64) -> bool {
         let task = self.task(id);
-        match self.scx.locked_rq {
+        match self.scx.operation.locked_rq {
             Some(cpu) if task.cpu == cpu && (task.scx.runnable_at.is_some() || self.runs(id)) => {
                 self.set_task_slice(id, slice);
             }
@@ -203,21 +203,21 @@ impl Kernel {
             }
             // can_skip_idle_kick(), where the lock can be had.
             let target = self.cpu(cpu as u32);
-            let held = self.scx.locked_rq == Some(cpu as u32) || target.locked;
+            let held = self.scx.operation.locked_rq == Some(cpu as u32) || target.locked;
             if !held && target.curr.is_some() && !target.in_dispatch {
                 return;
             }
         }
-        self.scx.kicks.push((cpu as u32, flags));
+        self.scx.operation.kicks.push((cpu as u32, flags));
     }
 
     /// `kick_cpus_irq_workfn()`.
     pub(super) fn flush_kicks(&mut self) {
         if self.scx.bypass {
             // scx_kick_cpu() does nothing meanwhile.
-            return self.scx.kicks.clear();
+            return self.scx.operation.kicks.clear();
         }
-        for (cpu, flags) in std::mem::take(&mut self.scx.kicks) {
+        for (cpu, flags) in std::mem::take(&mut self.scx.operation.kicks) {
             self.kick(cpu, flags);
         }
     }

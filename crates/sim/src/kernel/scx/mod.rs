@@ -79,28 +79,23 @@ pub(super) struct Scx {
     by_id: HashMap<u64, DsqIndex, BuildHasherDefault<IdHasher>>,
     idle_cpus: CpuMask,
     idle_smts: CpuMask,
+    operation: ScxOperation,
+    snapshots: Vec<Option<Vec<TaskId>>>,
+    idle_task: Option<TaskPtr>,
+}
+
+/// What belongs to one operation, and is put aside while another's runs.
+#[derive(Default)]
+pub(super) struct ScxOperation {
     /// `direct_dispatch_task` of the CPU that runs kernel code.
     direct: dsq::DirectSlot,
-    /// The CPU whose run queue is locked by the operation that runs: `scx_locked_rq()`.
+    /// The CPU whose run queue is locked: `scx_locked_rq()`.
     locked_rq: Option<u32>,
     in_select_cpu: Option<TaskId>,
     dispatching: dispatch::Buffer,
     /// Inserts into other CPUs' local queues that wait until the run queue can be unlocked.
     deferred: Vec<TaskId>,
     /// Queues whose tasks are to be handed to the scheduler again.
-    reenqs: Vec<DsqIndex>,
-    kicks: Vec<(u32, u64)>,
-    snapshots: Vec<Option<Vec<TaskId>>>,
-    idle_task: Option<TaskPtr>,
-}
-
-/// What belongs to one operation, and is put aside while another's runs.
-pub(super) struct ScxOperation {
-    direct: dsq::DirectSlot,
-    locked_rq: Option<u32>,
-    in_select_cpu: Option<TaskId>,
-    dispatching: dispatch::Buffer,
-    deferred: Vec<TaskId>,
     reenqs: Vec<DsqIndex>,
     kicks: Vec<(u32, u64)>,
 }
@@ -191,7 +186,7 @@ impl Kernel {
 
     /// The CPU whose run queue the operation that runs has locked.
     pub(super) fn scx_locked(&self) -> Option<u32> {
-        self.scx.locked_rq
+        self.scx.operation.locked_rq
     }
 
     /// Where the object keeps the moment.
@@ -200,25 +195,11 @@ impl Kernel {
     }
 
     pub(super) fn scx_save(&mut self) -> ScxOperation {
-        use std::mem::take;
-        let scx = &mut self.scx;
-        ScxOperation {
-            direct: take(&mut scx.direct),
-            locked_rq: take(&mut scx.locked_rq),
-            in_select_cpu: take(&mut scx.in_select_cpu),
-            dispatching: take(&mut scx.dispatching),
-            deferred: take(&mut scx.deferred),
-            reenqs: take(&mut scx.reenqs),
-            kicks: take(&mut scx.kicks),
-        }
+        std::mem::take(&mut self.scx.operation)
     }
 
     pub(super) fn scx_restore(&mut self, operation: ScxOperation) {
-        let ScxOperation { direct, locked_rq, in_select_cpu, dispatching, deferred, reenqs, kicks } = operation;
-        let scx = &mut self.scx;
-        (scx.direct, scx.locked_rq, scx.in_select_cpu, scx.dispatching) =
-            (direct, locked_rq, in_select_cpu, dispatching);
-        (scx.deferred, scx.reenqs, scx.kicks) = (deferred, reenqs, kicks);
+        self.scx.operation = operation;
     }
 
     /// Plants a known race: from here on the scheduler is not told of CPUs that idle, so that it cannot look again.
