@@ -1,6 +1,6 @@
 //! The table of VMs follows what discovery finds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use entrain_bpf::Error;
 use tracing::warn;
@@ -40,8 +40,13 @@ impl Fleet {
             }
         }
         pair::release(&self.programs, leaving)?;
+        // Of all VMs before any vCPU is watched anew: a thread is one vCPU's at a time.
+        for (kvm, now) in &found {
+            self.forget_vcpus(*kvm, now)?;
+        }
+        let mut threads = self.vms.values().flat_map(|vm| vm.vcpus.values().map(|vcpu| vcpu.tid)).collect();
         for (kvm, now) in found {
-            self.update_vm(kvm, now)?;
+            self.update_vm(kvm, now, &mut threads)?;
         }
         for vm in self.vms.values_mut() {
             vm.group = Group::of(&self.root, vm.found.tgid);
@@ -61,7 +66,7 @@ impl Fleet {
         Ok(())
     }
 
-    fn update_vm(&mut self, kvm: u64, now: FoundVm) -> Result<(), Error> {
+    fn update_vm(&mut self, kvm: u64, now: FoundVm, threads: &mut BTreeSet<i32>) -> Result<(), Error> {
         if !self.vms.contains_key(&kvm) && !self.add_vm(kvm, &now) {
             return Ok(());
         }
@@ -70,7 +75,7 @@ impl Fleet {
             follow_memory(&self.programs, vm, &now.slots);
         }
         vm.found = now;
-        self.follow_vcpus(kvm)
+        self.follow_vcpus(kvm, threads)
     }
 
     /// False: there is no room for another.
@@ -94,24 +99,31 @@ impl Fleet {
         true
     }
 
-    /// Stops watching the vCPUs that have left their threads, and watches those that are new.
-    fn follow_vcpus(&mut self, kvm: u64) -> Result<(), Error> {
-        let user = self.vms[&kvm].found.user;
-        let of_user = self.vms.values().filter(|vm| vm.found.user == user).map(|vm| vm.vcpus.len()).sum::<usize>();
-        let vm = self.vms.get_mut(&kvm).expect("the caller's");
-        let mut of_user = of_user - vm.vcpus.len();
-        let changed = changed_vcpus(vm, &vm.found);
-        let mut others = !changed.is_empty();
-        for id in changed {
-            let vcpu = vm.vcpus.remove(&id).expect("listed above");
+    /// Stops watching the vCPUs that have left their threads.
+    fn forget_vcpus(&mut self, kvm: u64, now: &FoundVm) -> Result<(), Error> {
+        let Some(vm) = self.vms.get_mut(&kvm) else { return Ok(()) };
+        for id in changed_vcpus(vm, now) {
+            let vcpu = vm.vcpus.remove(&id).expect("one of its vCPUs");
             about!(debug, vm, "vCPU {id} has left its thread {}", vcpu.tid);
             self.programs.untrack(vcpu.index)?;
             self.vcpu_numbers.give_back(vcpu.index);
+            if vm.channel == Channel::Paired {
+                vm.channel = Channel::Partial;
+            }
         }
+        Ok(())
+    }
+
+    /// Watches the vCPUs that are new. `threads`: all that run a vCPU which is watched. A VMM may run several vCPUs in one
+    /// thread by turns, which leads to one entry and holds one pairing: the others are watched once the first has left it.
+    fn follow_vcpus(&mut self, kvm: u64, threads: &mut BTreeSet<i32>) -> Result<(), Error> {
+        let user = self.vms[&kvm].found.user;
+        let mut of_user = self.vms.values().filter(|vm| vm.found.user == user).map(|vm| vm.vcpus.len()).sum::<usize>();
+        let vm = self.vms.get_mut(&kvm).expect("the caller's");
+        let mut others = false;
         let mut full = false;
-        of_user += vm.vcpus.len();
         for (id, found) in &vm.found.vcpus {
-            if vm.vcpus.contains_key(id) {
+            if vm.vcpus.contains_key(id) || threads.contains(&found.tid) {
                 continue;
             }
             let allowed = self.vcpu_numbers.allows(vm.vcpus.len(), of_user);
@@ -129,6 +141,7 @@ impl Fleet {
             };
             self.programs.vcpus.set(index as usize, entry);
             if self.programs.track(index, found.tid)? {
+                threads.insert(found.tid);
                 vm.vcpus.insert(*id, Vcpu { index, tid: found.tid, kvm_vcpu: found.kvm_vcpu, paired: None, ran: None });
                 of_user += 1;
                 others = true;
