@@ -122,7 +122,7 @@ impl<'a> Archive<'a> {
     /// The newest kernel that qualifies (sched_ext and BTF), or the newest of a `series` as "6.12", of the plain or the
     /// PREEMPT_RT flavour.
     pub fn kernel(&self, rt: bool, series: Option<&str>, progress: &dyn Progress) -> Result<Kernel> {
-        let flavour = if rt { format!("rt-{}", self.arch.debian()) } else { self.arch.debian().to_owned() };
+        let flavour = self.flavour(rt);
         let name = series.map_or_else(|| flavour.clone(), |series| format!("{flavour}-{series}"));
         let path = self.cache.entry("kernels", &name, |dir| {
             kernel::fetch(&self.apt(progress)?, &flavour, &kernel::WANTED, series, dir, progress)
@@ -130,14 +130,19 @@ impl<'a> Archive<'a> {
         Kernel::in_tree(&path)
     }
 
-    /// A release's own kernel, which need not have sched_ext.
-    pub fn kernel_of(&self, release: Release, progress: &dyn Progress) -> Result<Kernel> {
-        let (flavour, suite) = (self.arch.debian(), release.suite());
-        let tree = format!("{flavour}-{suite}");
-        let path = self.cache.entry("kernels", &tree, |dir| {
-            kernel::fetch(&self.apt_of(&tree, &[suite], progress)?, flavour, &[kernel::BTF], None, dir, progress)
+    /// A release's own kernel, which need not have sched_ext, of the plain or the PREEMPT_RT flavour.
+    pub fn kernel_of(&self, release: Release, rt: bool, progress: &dyn Progress) -> Result<Kernel> {
+        let (flavour, suite) = (self.flavour(rt), release.suite());
+        let path = self.cache.entry("kernels", &format!("{flavour}-{suite}"), |dir| {
+            let apt = self.apt_of(&format!("{}-{suite}", self.arch.debian()), &[suite], progress)?;
+            kernel::fetch(&apt, &flavour, &[kernel::BTF], None, dir, progress)
         })?;
         Kernel::in_tree(&path)
+    }
+
+    /// As in the packages' names, `rt-arm64`.
+    fn flavour(&self, rt: bool) -> String {
+        if rt { format!("rt-{}", self.arch.debian()) } else { self.arch.debian().to_owned() }
     }
 }
 

@@ -84,7 +84,7 @@ pub fn prepare(cache: &Cache, spec: &MachineSpec, progress: &dyn Progress) -> Re
     let kernel_of = |image: Option<&PathBuf>, modules: Option<&Path>| match image {
         None => archive.kernel(spec.rt, None, progress),
         Some(image) => match (image.to_string_lossy().parse::<Release>(), own_kernel::of_archive(image)) {
-            (Ok(release), _) => archive.kernel_of(release, progress),
+            (Ok(release), _) => archive.kernel_of(release, spec.rt, progress),
             (Err(()), Some(series)) => archive.kernel(spec.rt, Some(series), progress),
             (Err(()), None) => own_kernel::find(image, modules, spec.arch),
         },
