@@ -3,7 +3,8 @@
 //! A tiny virtual machine whose page of memory holds an offer of Entrain's channel, good in every word. While its vCPU
 //! halts, another thread puts a second file in its place and back, again and again (`--swap`): a canary that this process
 //! has open for reading only. Whoever writes to the page through the process's mappings at the wrong moment changes the
-//! canary, which is compared at the end. Beside that: descriptors of the same VM by the hundred thousand, and mappings.
+//! canary, which is compared at the end. Beside that: descriptors of the same VM by the hundred thousand, mappings, and
+//! vCPUs by the thousand, each in a thread of its own.
 
 use std::fs::File;
 use std::io;
@@ -19,10 +20,11 @@ use entrain_channel::protocol::Guest;
 use entrain_channel::word::Seed;
 use entrain_workloads::catalog;
 
-use crate::kvm::{Kvm, MEMORY_AT};
+use crate::kvm::{Kvm, MEMORY_AT, Vcpu, Vm};
+use crate::pages::Pages;
 use crate::session::{Common, Session};
 use crate::sync::{Counter, Phase};
-use crate::vms::HALT_FOR_EVER;
+use crate::vms::{self, HALT_FOR_EVER, halting};
 
 /// On a KVM host: a VM whose owner misleads and holds up whoever looks into it
 #[derive(clap::Args)]
@@ -38,6 +40,9 @@ pub(crate) struct Args {
     /// Mappings beside those that a process has
     #[arg(long, default_value_t = 0, value_name = "N")]
     mappings: u32,
+    /// vCPUs in further VMs of this process; each has run, and halts
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=16384), value_name = "N")]
+    vcpus: u32,
     /// Makes the command line longer, and nothing else
     #[arg(hide = true)]
     padding: Vec<String>,
@@ -45,6 +50,10 @@ pub(crate) struct Args {
 
 /// Where in the page the guest's code stands: in space that the channel leaves free.
 const CODE: usize = 0x400;
+/// vCPUs of each of the further VMs; KVM has had room for as many on all architectures.
+const VCPUS_A_VM: u32 = 256;
+/// A thread that drives a vCPU needs little.
+const STACK: usize = 64 << 10;
 /// A new offer is made after so many swaps.
 const OFFER: u64 = 64;
 
@@ -100,13 +109,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     unsafe { ptr::copy_nonoverlapping(HALT_FOR_EVER.as_ptr(), code as *mut u8, HALT_FOR_EVER.len()) };
     let kvm = Kvm::open().context("cannot open /dev/kvm")?;
     let vm = kvm.create_vm_at(MEMORY_AT, ground.at, PAGE_SIZE).context("cannot create a VM")?;
-    let mut vcpu = vm.create_vcpu(0, MEMORY_AT + CODE as u64).context("cannot create a vCPU")?;
-    // It ends with the process: a halt has no other end here.
-    std::thread::spawn(move || {
-        while vcpu.run_to_exit().is_ok() {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    });
+    drive(vm.create_vcpu(0, MEMORY_AT + CODE as u64).context("cannot create a vCPU")?)?;
+    let halting = halting().context("cannot allocate the further VMs' page")?;
+    let _vms = more_vcpus(&kvm, &halting, args.vcpus)?;
     let _descriptors = more_descriptors(vm.file(), args.descriptors)?;
     more_mappings(args.mappings)?;
 
@@ -162,6 +167,29 @@ fn memfd(name: &str) -> Result<File> {
     }
     // SAFETY: just made, and nobody else's.
     Ok(unsafe { File::from_raw_fd(fd) })
+}
+
+/// Lets a vCPU run in a thread of its own, which ends with the process: a halt has no other end here.
+fn drive(mut vcpu: Vcpu) -> Result<()> {
+    let run = move || {
+        while vcpu.run_to_exit().is_ok() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    std::thread::Builder::new().stack_size(STACK).spawn(run).map(drop).context("cannot start a vCPU's thread")
+}
+
+/// VMs with `count` vCPUs in all, which read `memory`. All have begun to run.
+fn more_vcpus(kvm: &Kvm, memory: &Pages, count: u32) -> Result<Vec<Vm>> {
+    let mut vms = Vec::new();
+    let mut left = count;
+    while left > 0 {
+        let (vm, vcpus) = vms::vm(kvm, left.min(VCPUS_A_VM), memory)?;
+        left -= vcpus.len() as u32;
+        vms.push(vm);
+        vcpus.into_iter().try_for_each(drive)?;
+    }
+    Ok(vms)
 }
 
 /// As many as are asked for, or as the system lets a process have.

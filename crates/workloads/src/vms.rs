@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     ensure!(args.rate.is_finite() && (0.1..=1e6).contains(&args.rate), "--rate must lie between 0.1 and 1,000,000");
     ignore_wakes().context("cannot set up the signal that wakes vCPUs")?;
     let kvm = Kvm::open().context("cannot open /dev/kvm")?;
-    let memory = memory().context("cannot allocate the guests' page")?;
+    let memory = halting().context("cannot allocate the guests' page")?;
     let vms: Vec<_> = (0..args.vms).map(|_| vm(&kvm, args.vcpus, &memory)).collect::<Result<_>>()?;
     let period_ns = (1e9 * f64::from(args.vms * args.vcpus) / args.rate) as u64;
     let counters = Counter::many((args.vms * args.vcpus) as usize);
@@ -116,7 +116,7 @@ fn halt_and_wake(
 }
 
 /// The page that all guests share: they only read it.
-fn memory() -> io::Result<Pages> {
+pub(crate) fn halting() -> io::Result<Pages> {
     let pages = Pages::new(1)?;
     let mut word = [0; 8];
     word[..HALT_FOR_EVER.len()].copy_from_slice(HALT_FOR_EVER);
@@ -125,7 +125,7 @@ fn memory() -> io::Result<Pages> {
 }
 
 /// One virtual machine and its vCPUs. Whoever looks for VMs finds them by both files.
-fn vm(kvm: &Kvm, vcpus: u32, memory: &Pages) -> Result<(Vm, Vec<Vcpu>)> {
+pub(crate) fn vm(kvm: &Kvm, vcpus: u32, memory: &Pages) -> Result<(Vm, Vec<Vcpu>)> {
     let vm = kvm.create_vm(MEMORY_AT, memory).context("cannot create a VM")?;
     let vcpus: io::Result<_> = (0..vcpus).map(|id| vm.create_vcpu(id, MEMORY_AT)).collect();
     Ok((vm, vcpus.context("cannot create a vCPU")?))

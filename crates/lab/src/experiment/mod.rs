@@ -5,6 +5,7 @@
 
 mod catalogue;
 mod common;
+mod each;
 mod error;
 mod extends;
 mod read;

@@ -3,7 +3,7 @@
 use entrain_config::ConfigError;
 
 use super::catalogue::{self, File, built_in};
-use super::{Experiment, ExperimentError, common, extends, tree, validate};
+use super::{Experiment, ExperimentError, common, each, extends, tree, validate};
 
 /// One line of `entrain lab list`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +47,7 @@ fn resolve(files: &[File]) -> Result<Experiment, ConfigError> {
     let source = files[0].source();
     let mut table = extends::merged(files)?;
     common::expand(&mut table, &source)?;
+    each::expand(&mut table, &source)?;
     let experiment: Experiment = tree::typed(&source, table, 0..source.text.len())?;
     validate::validate(&experiment, &source)?;
     Ok(experiment)

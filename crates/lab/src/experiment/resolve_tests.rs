@@ -195,3 +195,19 @@ fn every_common_name_is_used() {
         assert!(texts.iter().any(|text| text.lines().any(named)), "metric {name}");
     }
 }
+
+#[test]
+fn a_check_of_several_loads_and_arms_is_one_of_each() {
+    let check = "[[check]]\nname = '{arm} with {load}'\nload = ['l']\narm = ['stock', 'entrain-both']\nmetric = 'ops_per_s'\nat_least = 1\n";
+    let experiment = parse("x", &format!("{GOOD}{check}")).unwrap();
+    let names: Vec<&str> = experiment.checks.iter().map(|check| check.name.as_ref().as_str()).collect();
+    assert_eq!(names, ["stock with l", "entrain-both with l"]);
+    assert_eq!(experiment.checks[1].arm.as_ref(), "entrain-both");
+    // What is wrong with one of them stands where it was written.
+    let wrong = check.replace("'entrain-both'", "'nobody'");
+    assert!(error(&format!("{GOOD}{wrong}")).contains("no arm 'nobody'"));
+    let none = check.replace("['l']", "[]");
+    assert!(error(&format!("{GOOD}{none}")).contains("it could not fail"));
+    let same = check.replace("{arm} with ", "");
+    assert!(error(&format!("{GOOD}{same}")).contains("two checks have this name"));
+}
