@@ -22,6 +22,10 @@ use crate::seccomp::{Part, confine_or_say};
 /// Heartbeat of the host in the page (`ENTRAIN_HOST_BEAT_NS`).
 pub(super) const PERIOD: Duration = Duration::from_millis(100);
 
+/// A beat that comes later than this after the one before is counted: three periods. Guests take the host for gone after
+/// ten (`ENTRAIN_HOST_EXPIRY_NS`), so nothing may come near that.
+const LATE: Duration = PERIOD.saturating_mul(3);
+
 /// What beats have found since it was last asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Beat {
@@ -39,6 +43,8 @@ pub(super) struct Beats {
     pub(super) ns: u64,
     /// The longest time between the ends of two of them, ns.
     pub(super) worst_gap_ns: u64,
+    /// How many came later than [`LATE`] after the one before.
+    pub(super) late: u64,
 }
 
 #[derive(Debug, Default)]
@@ -52,6 +58,7 @@ struct Shared {
     count: AtomicU64,
     ns: AtomicU64,
     worst_gap_ns: AtomicU64,
+    late: AtomicU64,
     stop: AtomicBool,
 }
 
@@ -99,6 +106,7 @@ impl Heart {
             count: self.shared.count.load(Relaxed),
             ns: self.shared.ns.load(Relaxed),
             worst_gap_ns: self.shared.worst_gap_ns.load(Relaxed),
+            late: self.shared.late.load(Relaxed),
         }
     }
 }
@@ -129,6 +137,7 @@ fn beat_until_stopped(shared: &Shared, tick: impl Fn(u32) -> io::Result<TickArgs
         shared.count.fetch_add(1, Relaxed);
         shared.ns.fetch_add((end - start).as_nanos() as u64, Relaxed);
         shared.worst_gap_ns.fetch_max((end - last).as_nanos() as u64, Relaxed);
+        shared.late.fetch_add(u64::from(end - last > LATE), Relaxed);
         last = end;
         let before = std::mem::replace(&mut layouts, (found.paired, found.layouts));
         // Pairings that came or went change the sum as well.
@@ -186,6 +195,23 @@ mod tests {
         let mut bytes = [0; 64];
         assert!(woken.read(&mut bytes).expect("woken") >= 2);
         assert!(heart.beats().worst_gap_ns >= PERIOD.as_nanos() as u64 / 2);
+    }
+
+    #[test]
+    fn a_beat_that_is_held_up_counts_as_late() {
+        let (_woken, waker) = UnixStream::pair().expect("a pair");
+        let beats = AtomicU32::new(0);
+        let tick = move |_| {
+            if beats.fetch_add(1, Relaxed) == 1 {
+                std::thread::sleep(LATE + PERIOD / 10);
+            }
+            found(0, 0, 0)
+        };
+        let heart = Heart::start(tick, waker).expect("a thread");
+        while heart.beats().count < 2 {
+            std::thread::sleep(PERIOD / 10);
+        }
+        assert!(heart.beats().late >= 1);
     }
 
     #[test]

@@ -261,7 +261,13 @@ impl MainLoop {
     fn status(&self, waits: bool) -> Status {
         let figures = self.mode.figures(&self.fleet);
         let beats = self.heart.beats();
-        let work = Work { ticks: beats.count, tick_ns: beats.ns, worst_tick_gap_ns: beats.worst_gap_ns, ..self.work };
+        let work = Work {
+            ticks: beats.count,
+            tick_ns: beats.ns,
+            worst_tick_gap_ns: beats.worst_gap_ns,
+            late_ticks: beats.late,
+            ..self.work
+        };
         let mut status = snapshot::take(&self.fleet, self.mode.name(), self.started.elapsed(), work, figures);
         status.metrics = self.metrics;
         status.unpaired = self.unpaired.map(str::to_owned);

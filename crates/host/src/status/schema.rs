@@ -256,6 +256,9 @@ pub struct Work {
     /// The longest time between two of them, ns: guests take the host for gone after a second.
     #[serde(default)]
     pub worst_tick_gap_ns: u64,
+    /// Ticks that came more than 300 ms after the one before.
+    #[serde(default)]
+    pub late_ticks: u64,
     /// Discoveries of VMs (one a second, and after events).
     pub discoveries: u64,
     /// Time spent in them, ns.

@@ -120,8 +120,9 @@ impl Scenario for Watched {
             let (now, memory) = status::daemon(rig, &after)?;
             readings.push("daemon_cpu", "%", Lower, 100.0 * (now - cpu) / status::seconds(&before, &after));
             readings.push("daemon_memory", "MiB", Lower, memory);
-            if let Some(gap) = after["work"]["worst_tick_gap_ns"].as_f64() {
-                readings.push("beat_gap", "ms", Lower, gap / 1e6);
+            let late = |status: &Value| status["work"]["late_ticks"].as_f64();
+            if let (Some(then), Some(now)) = (late(&before), late(&after)) {
+                readings.push("late_beats", "1", Lower, now - then);
             }
         }
         status::yields(&before, &after, readings);
