@@ -100,6 +100,7 @@ enum scx_enq_flags {
 	SCX_ENQ_WAKEUP = 1,
 	SCX_ENQ_CPU_SELECTED = 0x20000,
 	SCX_ENQ_PREEMPT = 1ULL << 32,
+	SCX_ENQ_IMMED = 1ULL << 33,
 	SCX_ENQ_LAST = 1ULL << 41,
 };
 
@@ -123,10 +124,14 @@ enum scx_ops_flags {
 
 enum scx_ent_flags {
 	SCX_TASK_QUEUED = 1 << 0,
+	SCX_TASK_REENQ_REASON_MASK = 7 << 12,
+	SCX_TASK_REENQ_IMMED = 2 << 12,
 };
 
-#define SCX_ENQ(name)  bpf_core_enum_value(enum scx_enq_flags, SCX_ENQ_##name)
-#define SCX_WAKE(name) bpf_core_enum_value(enum scx_wake_flags, SCX_WAKE_##name)
+#define SCX_ENQ(name)	       bpf_core_enum_value(enum scx_enq_flags, SCX_ENQ_##name)
+/* One that kernels have only had since 7.1: 0 where the running one does not know it. */
+#define SCX_ENQ_IF_KNOWN(name) (bpf_core_enum_value_exists(enum scx_enq_flags, SCX_ENQ_##name) ? SCX_ENQ(name) : 0)
+#define SCX_WAKE(name)	       bpf_core_enum_value(enum scx_wake_flags, SCX_WAKE_##name)
 
 /* Dispatch queues: part of the interface, never renumbered. */
 #define SCX_DSQ_LOCAL	 ((1ULL << 63) | 2)

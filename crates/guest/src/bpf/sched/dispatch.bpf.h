@@ -46,6 +46,45 @@ static __always_inline void best__take(struct best *b, __u64 vtime)
 	b->has = true;
 }
 
+/* Whether a task is counted as waiting in a queue of all vCPUs, and is not in it yet. */
+static __noinline bool queues__await(void)
+{
+	int i, j;
+
+	bpf_for (i, 0, nr_words) {
+		__u64 bits = mask__word(&mask_waiting, i);
+
+		bpf_for (j, 0, LOOK_AT_WAKE) {
+			__s32 other;
+
+			if (!bits)
+				break;
+			other = i * 64 + bits__lowest(bits);
+			bits &= bits - 1;
+			if (READ_ONCE(vcpu__of(other)->waiting_open) > scx_bpf_dsq_nr_queued(QUEUE_OPEN(other)))
+				return true;
+		}
+	}
+	return false;
+}
+
+/*
+ * An idle vCPU has found nothing. A task may be on its way: whoever queues it has counted it and has looked for idle
+ * vCPUs before this one was one, and the kernel inserts it when ops.enqueue returns. Nobody would look for it then, so
+ * this vCPU looks again, a few times: where the other one has lost its pCPU in the midst of it, that may take long. And
+ * once more where none is on its way any more, for it may have come since the look.
+ */
+static __always_inline void vcpu__looks_again(__s32 cpu, struct vcpu_ctx *v)
+{
+	if (v->again >= LOOK_AGAIN || !queues__await()) {
+		v->again = 0;
+		takeover__look(cpu, false, 0);
+		return;
+	}
+	v->again++;
+	scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+}
+
 /* A vCPU whose queue of the kernel is empty, while somebody waits for a vCPU. */
 static __always_inline void vcpu__dispatch_waiting(__s32 cpu, struct vcpu_ctx *v, struct task_struct *prev, bool queued)
 {
@@ -80,8 +119,8 @@ static __always_inline void vcpu__dispatch_waiting(__s32 cpu, struct vcpu_ctx *v
 		return;
 	if (queued)
 		scx_bpf_task_set_slice(prev, GUEST_SLICE_NS);
-	else
-		takeover__look(cpu, false, 0);
+	else if (!takeover__look(cpu, false, 0) && !prev)
+		vcpu__looks_again(cpu, v);
 }
 
 /*

@@ -5,6 +5,7 @@
 
 #include "account.bpf.h"
 #include "helper.bpf.h"
+#include "immed.h"
 #include "limit.bpf.h"
 #include "park.bpf.h"
 #include "place.bpf.h"
@@ -26,7 +27,7 @@ static __always_inline __s32 task__select_calm(struct task_struct *p, __s32 prev
 			page__raise_util(cpu, task__claim(t, 0));
 		page__publish_wakeup(cpu, p);
 	}
-	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, guest_slice(0), 0);
+	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, guest_slice(0), enq__at_once());
 	return cpu;
 }
 
@@ -56,7 +57,7 @@ static __always_inline __s32 task__select_vcpu(struct task_struct *p, __s32 prev
 	if (vcpu__takes_direct(cpu)) {
 		if (mode.paced)
 			page__raise_util(cpu, task__claim(t, 0));
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, guest_slice(0), 0);
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, guest_slice(0), enq__at_once());
 	} else {
 		now = scx_bpf_now();
 		task__count_in(p, t, now);
@@ -112,10 +113,14 @@ static __always_inline void task__tell(struct task_struct *p, struct task_ctx *t
 	}
 }
 
-/* A task that has no place yet, or gives up its vCPU: into a queue, and somebody is told. */
+/*
+ * A task that has no place yet, gives up its vCPU, or was sent to an idle one that another had taken (immed.h): into a
+ * queue, and somebody is told.
+ */
 static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags)
 {
-	bool wakeup = enq_flags & SCX_ENQ(WAKEUP), last = enq_flags & SCX_ENQ(LAST), pinned = task__is_pinned(p);
+	bool wakeup = enq_flags & SCX_ENQ(WAKEUP) || task__came_back(p), last = enq_flags & SCX_ENQ(LAST);
+	bool pinned = task__is_pinned(p);
 	__s32 cpu = scx_bpf_task_cpu(p), target = cpu;
 	struct vcpu_ctx *v = vcpu__of(cpu);
 	struct task_ctx *t;

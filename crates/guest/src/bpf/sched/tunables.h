@@ -32,6 +32,9 @@ const volatile bool use_vcpud = true;
 /* ... and a waking task at most, of those that idle and of those that do not. */
 #define LOOK_AT_WAKE 16
 
+/* So often an idle vCPU looks again for a task that is on its way to a queue: a look takes as long as queueing does. */
+#define LOOK_AGAIN 8
+
 /* Loads are brought up to date at most this often: two of their periods, and less than a tick. */
 #define LOAD_EVERY_NS (2 * ENTRAIN_MSEC)
 
