@@ -69,5 +69,6 @@ tunables! {
     use_front: bool,
     use_wake_preempt: bool,
     use_follow: bool,
+    use_immed: bool,
     use_timer: bool,
 }

@@ -16,6 +16,8 @@
 
 /* Tasks at the end of a queue that are asked how long they have waited, and how often in the longest wait. */
 #define AGED_SCAN  64
+/* So often an idle CPU looks again for a task that is on its way to a queue: a look takes as long as queueing does. */
+#define LOOK_AGAIN 8
 #define AGED_LOOKS 8
 
 /* A directed yield that nobody has followed for so long is forgotten: the lock has moved on. */
@@ -279,37 +281,61 @@ static __always_inline bool cpu__fetch_near(struct cpu_ctx *c)
 		return false;
 	bpf_for (i, 1, SCHED_MAX_CPUS) {
 		__s32 other = llc__cpu(c, i);
-		struct cpu_ctx *o;
+		__s32 queued;
 
 		if (other < 0)
 			break;
-		o = cpu__ctx(other);
-		if (o->waiting <= 0)
+		if (cpu__ctx(other)->waiting <= 0)
 			continue;
-		seen += o->waiting;
+		/* Not those that are counted and on their way: they come when ops.enqueue returns, and may run here. */
+		queued = scx_bpf_dsq_nr_queued(DSQ_CPU(other));
 		if (scx_bpf_dsq_move_to_local(DSQ_CPU(other)))
 			return true;
+		seen += queued;
 	}
 	c->seen = seen;
 	return false;
 }
 
 /* One that waits for a CPU of that LLC. Its own loop for the verifier: as below. */
-__noinline int llc__fetch(__u32 llc)
+__noinline int llc__fetch(__u32 llc, __s32 cpu)
 {
+	__s32 seen = 0;
 	__u32 i;
 
 	bpf_for (i, 0, SCHED_MAX_CPUS) {
 		__s32 other = llc__cpu_at(llc, i);
-		struct cpu_ctx *o;
+		__s32 queued;
 
 		if (other < 0)
 			break;
-		o = cpu__ctx(other);
-		if (o->waiting > 0 && scx_bpf_dsq_move_to_local(DSQ_CPU(other)))
+		if (cpu__ctx(other)->waiting <= 0)
+			continue;
+		/* As in cpu__fetch_near(). */
+		queued = scx_bpf_dsq_nr_queued(DSQ_CPU(other));
+		if (scx_bpf_dsq_move_to_local(DSQ_CPU(other)))
 			return 1;
+		seen += queued;
 	}
+	cpu__ctx(cpu)->seen += seen;
 	return 0;
+}
+
+/* The tasks that wait for the CPUs of an LLC. */
+__noinline int llc__waiting(__u32 llc)
+{
+	__s32 waiting = 0;
+	__u32 i;
+
+	bpf_for (i, 0, SCHED_MAX_CPUS) {
+		__s32 other = llc__cpu_at(llc, i);
+
+		if (other < 0)
+			break;
+		if (cpu__ctx(other)->waiting > 0)
+			waiting += cpu__ctx(other)->waiting;
+	}
+	return waiting;
 }
 
 /*
@@ -329,20 +355,20 @@ __noinline int cpu__fetch_any(__s32 cpu)
 	bpf_for (l, 1, SCHED_MAX_LLCS) {
 		__u32 llc = (c->llc + l) & (SCHED_MAX_LLCS - 1);
 
-		if (llc__queue(llc)->waiting > 0 && llc__fetch(llc))
+		if (llc__queue(llc)->waiting > 0 && llc__fetch(llc, cpu))
 			return 1;
 	}
 	return 0;
 }
 
-/* Whether more tasks wait for other CPUs of the LLC than when this one looked. */
-static __always_inline bool cpu__sees_more(const struct cpu_ctx *c)
+/* The tasks that wait for other CPUs of the LLC. */
+static __always_inline __s32 cpu__near_waiting(const struct cpu_ctx *c)
 {
 	__s32 waiting = 0;
 	__u32 i;
 
 	if (READ_ONCE(llc__queue(c->llc)->waiting) <= 0)
-		return false;
+		return 0;
 	bpf_for (i, 1, SCHED_MAX_CPUS) {
 		__s32 other = llc__cpu(c, i);
 		struct cpu_ctx *o;
@@ -352,6 +378,22 @@ static __always_inline bool cpu__sees_more(const struct cpu_ctx *c)
 		o = cpu__ctx(other);
 		if (o->waiting > 0)
 			waiting += o->waiting;
+	}
+	return waiting;
+}
+
+/* Whether more tasks wait for other CPUs than were in their queues when this one looked. Its own loops, as above. */
+__noinline int cpu__sees_more(__s32 cpu)
+{
+	struct cpu_ctx *c = cpu__ctx(cpu);
+	__s32 waiting = cpu__near_waiting(c);
+	__u32 l;
+
+	if (nr_llcs <= 1 || waiting > c->seen)
+		return waiting > c->seen;
+	bpf_for (l, 0, nr_llcs) {
+		if (l != c->llc && READ_ONCE(llc__queue(l)->waiting) > 0)
+			waiting += llc__waiting(l);
 	}
 	return waiting > c->seen;
 }
@@ -387,17 +429,22 @@ static __always_inline void cpu__idle(__s32 cpu)
 	struct cpu_ctx *c = cpu__ctx(cpu);
 
 	c->claimed = 0;
-	if (cpu__sees_more(c))
+	if (cpu__sees_more(cpu))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
 /*
  * From ops.dispatch, where nothing was found. A CPU that was idle, was claimed for a task and lost that to another one
- * is marked idle again without ops.update_idle; it looks once more after it has been marked.
+ * is marked idle again without ops.update_idle; it looks once more after it has been marked. So it does, some times,
+ * for a task that is counted and on its way to its queue: whoever queues it has looked for idle CPUs before this one
+ * was one.
  */
 static __always_inline void cpu__found_nothing(struct cpu_ctx *c, __s32 cpu)
 {
-	if (!c->claimed)
+	bool coming = c->again < LOOK_AGAIN && cpu__sees_more(cpu);
+
+	c->again = coming ? c->again + 1 : 0;
+	if (!c->claimed && !coming)
 		return;
 	c->claimed = 0;
 	scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);

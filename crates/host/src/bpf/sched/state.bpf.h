@@ -158,7 +158,8 @@ struct cpu_ctx {
 	__s32 waiting;	 /* tasks in its queue */
 	__s32 hurried;	 /* tasks in its queue whose class has a target for their wait, ... */
 	__s32 followers; /* tasks in its queue that wait where their kicker runs */
-	__u32 claimed;	 /* 1: somebody has found it idle and kicked it */
+	__u16 again;	 /* how often it has looked again for a task that is on its way to a queue */
+	__u16 claimed;	 /* 1: somebody has found it idle and kicked it */
 	__u64 target;	 /* ... and the shortest of these targets, ns */
 	__u64 load;	 /* shares of the tasks in its queue */
 	__u64 pad3[4];

@@ -6,6 +6,7 @@
 #include "turn.bpf.h"
 #include "kick.bpf.h"
 #include "balance.bpf.h"
+#include "immed.h"
 #include "perf_place.bpf.h"
 
 /* ops.select_cpu. */
@@ -27,7 +28,7 @@ static __always_inline __s32 task__select_cpu(struct task_struct *p, __s32 prev_
 			return task__fork_cpu(p, cpu);
 		if (!idle)
 			return t && use_follow ? task__kicker_cpu(p, t, cpu) : cpu;
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_max_ns, 0);
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_max_ns, enq__at_once());
 	}
 	/* It does not come by ops.enqueue; with the clock of long ago it would keep the CPU for as long as it slept. */
 	c = cpu__ctx(cpu);
@@ -72,7 +73,7 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 	struct task_ctx *t = task__ctx(p);
 	__u64 now = scx_bpf_now();
 	__s32 cpu = scx_bpf_task_cpu(p), victim = -1;
-	bool wakeup = enq_flags & SCX_ENQ(WAKEUP), urgent;
+	bool wakeup = enq_flags & SCX_ENQ(WAKEUP) || task__came_back(p), urgent;
 	bool bound = task__is_bound(p);
 	struct cpu_ctx *c = cpu__ctx(cpu);
 	__u64 vtime, clock;
