@@ -3,6 +3,8 @@
 //!
 //! Sources: *EPYC*: measured on an EPYC with Linux 6.18 by `kernel.bpf_stats_enabled` (observe_switch 369 ns,
 //! observe_wakeup 167 ns; docs/host.md) or by `entrain-load costs`. *fidelity*: docs/fidelity.md, which names its own.
+//! *pipe*: measured on 2026-11-24 on the same EPYC (a VM, Linux 6.18; the 5th percentile of 400 runs of 80): getppid() 192,
+//! sched_yield() of a task that is alone 546, a byte through a pipe 770 without a switch and 3,000 with one, one way.
 //! *field*: orders of magnitude that published measurements of x86 servers agree on; not measured here, and what depends
 //! on them is to be shown with half and double of each (`--cost NAME=NS`).
 //!
@@ -46,11 +48,24 @@ costs! {
     helper: 15, 15;
     /// `__schedule()` without the class's own work. field: perf bench sched pipe takes 1 to 2 µs for a round with two.
     schedule: 300, 200;
-    /// Switch of address space and stack, and the caches' first misses. fidelity: 1.7 µs with a byte through a pipe.
-    /// There are no caches in the lab.
-    switch: 1000, 600;
+    /// Switch of address space and stack, and the caches' first misses, without the class's own work. fidelity: 1.7 µs with a
+    /// byte through a pipe; *pipe*: 2.2 on the EPYC without the two system calls, which is what wake, wake_window, schedule,
+    /// switch and EEVDF's own parts come to. There are no caches in the lab.
+    switch: 800, 480;
     /// `try_to_wake_up()` without the class's own work.
-    wake: 300, 200;
+    wake: 200, 130;
+    /// EEVDF's choice of a CPU, `select_task_rq_fair()`. field: 100 to 300 where the CPU before is idle or a few are looked at.
+    fair_select: 100, 60;
+    /// `enqueue_task_fair()` and `wakeup_preempt_fair()`. field: as above.
+    fair_enqueue: 100, 60;
+    /// `pick_next_task_fair()`. *pipe*: sched_yield() of a task that is alone takes 355 more than getppid() on the EPYC, of which
+    /// schedule is 300.
+    fair_pick: 50, 30;
+    /// The rest of EEVDF's part of a switch: `dequeue_task_fair()` or `put_prev_task_fair()`, `set_next_task_fair()`. field:
+    /// ghOSt (SOSP 2021, table 3) has 599 for a switch under CFS and 410 for a minimal one, the pick included.
+    fair_switch: 140, 85;
+    /// `task_tick_fair()`. field: 100 to 200. Balancing is not charged.
+    fair_tick: 100, 60;
     /// From the choice of a CPU to the insertion into its queue: the run-queue lock's way over, or the IPI of a remote
     /// wake-up. The window in which the machine may have changed.
     wake_window: 500, 300;

@@ -83,6 +83,7 @@ impl Kernel {
             return Some((self.online_or_fallback(id, cpu), false));
         }
         if self.fair.is_some() {
+            self.spent += self.costs.fair_select;
             return Some((self.fair_select(id, sync), true));
         }
         let flags = match (self.task(id).new, sync) {
@@ -110,6 +111,7 @@ impl Kernel {
             self.rt_enqueue(id);
         } else if self.fair.is_some() {
             self.task_mut(id).state = State::Runnable;
+            self.spent += self.costs.fair_enqueue;
             if self.fair_throttled(id, cpu) {
                 self.fair_limbo(id, cpu);
             } else {
@@ -161,7 +163,12 @@ impl Kernel {
         if self.evicts(cpu) {
             return None;
         }
-        if self.fair.is_some() { self.fair_pick(cpu) } else { self.pick_task_scx(cpu) }
+        if self.fair.is_some() {
+            self.spent += self.costs.fair_pick;
+            self.fair_pick(cpu)
+        } else {
+            self.pick_task_scx(cpu)
+        }
     }
 
     /// Whether the choice that a CPU has made is void, so that it has to choose again before it switches.
@@ -181,6 +188,9 @@ impl Kernel {
         let prev = self.cpu(cpu).curr;
         let evicts = std::mem::take(&mut self.cpu_mut(cpu).evicts);
         if prev != next {
+            if self.fair.is_some() {
+                self.spent += self.costs.fair_switch;
+            }
             match prev {
                 Some(task) if self.is_rt(task) => self.rt_put_prev(task),
                 Some(task) if self.fair.is_some() => self.fair_put_prev(task),
@@ -239,6 +249,7 @@ impl Kernel {
             return;
         }
         if self.fair.is_some() {
+            self.spent += self.costs.fair_tick;
             return self.fair_tick(cpu);
         }
         self.count(Kind::Tick);
