@@ -143,11 +143,13 @@ impl World {
         let Some((cpu, selected)) = selected else { return };
         self.state_mut(m, task).woken_at.get_or_insert(now);
         let at = now + self.costs.wake_window + spent;
+        self.lane_mut(m, by).wakes += 1;
         self.plan(at, Event::Activate { m, task, cpu, selected, waker: by });
     }
 
     /// Second half: the task reaches the run queue, unless that is locked by a CPU that switches.
     pub(super) fn activate(&mut self, m: MachineId, task: TaskId, cpu: u32, selected: bool, waker: u32) {
+        let began = waker;
         let waker = self.cpu_or_other(m, waker);
         self.wait_rq(m, cpu);
         let crosses = self.machines[m.0 as usize].kernel.cpu(cpu).crosses;
@@ -156,6 +158,7 @@ impl World {
             self.machines[m.0 as usize].locked_out[cpu as usize].push((task, selected, waker));
             return;
         }
+        self.lane_mut(m, began).wakes -= 1;
         // Code of the waker: its own lane pays, as long as it runs.
         let moved = self.pause(m, waker);
         self.enter(m, waker);
@@ -174,6 +177,7 @@ impl World {
         self.leave(m, waker);
         if moved {
             self.preempt_point(m, waker);
+            self.halt_if_idle(m, waker);
         } else if self.machines[m.0 as usize].kernel.cpu(waker).need_resched {
             // A vCPU that has left the guest meanwhile: it will look when it enters.
             self.pend(m, waker, Irq::Resched, Some(waker));

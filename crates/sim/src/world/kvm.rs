@@ -155,9 +155,7 @@ impl World {
             self.handle(m, vcpu, irq);
         }
         self.preempt_point(m, vcpu);
-        if self.lane(m, vcpu).segment == Segment::Idle && self.lane(m, vcpu).on {
-            self.guest_idles(m, vcpu);
-        }
+        self.halt_if_idle(m, vcpu);
     }
 
     /// The host's CPU is interrupted: the thread leaves the guest, and goes back when the interrupt is over.

@@ -36,6 +36,8 @@ pub(super) struct Lane {
     pub(super) ticks: bool,
     /// Inside an interrupt: the scheduler is called when it ends.
     pub(super) in_irq: bool,
+    /// Wake-ups that it has begun and that have not reached a run queue: the handler of an idle CPU lasts as long.
+    pub(super) wakes: u32,
 }
 
 impl Lane {
@@ -51,6 +53,7 @@ impl Lane {
             tick_at: 0,
             ticks: false,
             in_irq: false,
+            wakes: 0,
         }
     }
 }
@@ -261,7 +264,13 @@ impl World {
         let lane = self.lane_mut(m, cpu);
         lane.tick_turn += 1;
         lane.ticks = false;
-        if m != HOST {
+        self.halt_if_idle(m, cpu);
+    }
+
+    /// A guest's CPU that is inside and has nothing to do halts.
+    pub(super) fn halt_if_idle(&mut self, m: MachineId, cpu: u32) {
+        let lane = self.lane(m, cpu);
+        if m != HOST && lane.segment == Segment::Idle && lane.on && lane.wakes == 0 {
             self.guest_idles(m, cpu);
         }
     }
