@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use entrain_sim::kernel::Planted;
 use entrain_sim::search::{self, Hunt, Plan};
 
 #[derive(clap::Args)]
@@ -18,9 +19,9 @@ pub(crate) struct Args {
     /// Searches for races: operations of different CPUs run at once, and chance decides where one is left for another.
     #[arg(long)]
     races: bool,
-    /// Searches for one that is known to be there, as a test of the search: nobody is told that a CPU idles.
-    #[arg(long, requires = "races")]
-    planted: bool,
+    /// Puts a known fault into the simulated kernels, as a test of the search.
+    #[arg(long, requires = "races", value_name = "FAULT")]
+    planted: Option<Planted>,
     /// Runs that one seed alone, as a failure asks for.
     #[arg(long)]
     replay: bool,
@@ -72,9 +73,9 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
         return Ok(print_one(&run, args));
     }
     let hunt = match (args.races, args.planted) {
-        (_, true) => Hunt::Planted,
-        (true, false) => Hunt::Races,
-        (false, false) => Hunt::Worlds,
+        (_, Some(planted)) => Hunt::Planted(planted),
+        (true, None) => Hunt::Races,
+        (false, None) => Hunt::Worlds,
     };
     if args.replay {
         let run = hunt.run(args.seed);

@@ -29,6 +29,7 @@ use scx::Scx;
 pub use task::{State, Task, TaskId, TaskSpec};
 use topology::Topology;
 
+pub use scx::Planted;
 pub use scx::watchdog::Stall;
 
 /// What a kernel asks its driver for.
@@ -92,6 +93,8 @@ pub struct Cpu {
     distribute: u32,
     /// ext: kicks that wait for the run-queue lock.
     kicks: Vec<(u32, u64)>,
+    /// ext: its local queue is to be looked through when the run-queue lock is free.
+    reenq_local: bool,
 }
 
 /// One machine's kernel.

@@ -21,6 +21,7 @@ impl Kernel {
         self.cpu_mut(cpu).rt_queue.push_back(id);
         self.cpu_mut(cpu).nr_running += 1;
         self.fair_touch(cpu);
+        self.wakeup_preempt_scx(cpu);
         if self.cpu(cpu).curr.is_some_and(|curr| !self.is_rt(curr)) {
             self.resched(cpu);
         }

@@ -138,7 +138,9 @@ impl Kernel {
 
     /// First half of `__schedule()`: takes a sleeper off and chooses. The run queue stays locked until `switch()`.
     pub fn pick(&mut self, cpu: u32) -> Option<TaskId> {
-        self.counted_pick(cpu, |kernel| kernel.pick_next(cpu))
+        let next = self.counted_pick(cpu, |kernel| kernel.pick_next(cpu));
+        self.cpu_mut(cpu).next_idle = next.is_none() && !self.cpu(cpu).evicts;
+        next
     }
 
     fn pick_next(&mut self, cpu: u32) -> Option<TaskId> {
@@ -233,6 +235,7 @@ impl Kernel {
             self.cpu_mut(cpu).next_idle = false;
             self.resched(cpu);
         }
+        self.switched_immed(cpu);
         for (cpu, flags) in std::mem::take(&mut self.cpu_mut(cpu).kicks) {
             self.kick(cpu, flags);
         }

@@ -1,6 +1,6 @@
 //! Draws plans.
 
-use super::plan::{Deed, Plan, PlannedDeed, PlannedGroup, PlannedTask, PlannedVm};
+use super::plan::{Deed, Plan, PlannedDeed, PlannedGroup, PlannedTask, PlannedVm, idle_bound};
 use crate::kernel::topology::Shape;
 use crate::program::Step::{
     self, Broadcast, Compute, Done, Hold, Lock, Post, Sleep, Synchronize, Unlock, Until, Wait, Yield,
@@ -99,7 +99,8 @@ pub fn draw(seed: u64) -> Plan {
         paired: both,
         end: SEC,
         races: 0,
-        planted: false,
+        planted: None,
+        idle_bound: idle_bound(),
         groups: Vec::new(),
         tasks: Vec::new(),
         vms: Vec::new(),
@@ -120,7 +121,7 @@ pub fn draw(seed: u64) -> Plan {
         let vcpus = rng.within(1, 6) as u32;
         let tasks = (0..rng.within(1, 8)).map(|_| task(rng, 0, vcpus)).collect();
         let group = rng.within(0, groups as u64) as usize;
-        plan.vms.push(PlannedVm { vcpus, group, arch: rng.pick(&[Arch::Arm64, Arch::Amd]), tasks });
+        plan.vms.push(PlannedVm { vcpus, group, pinned: false, arch: rng.pick(&[Arch::Arm64, Arch::Amd]), tasks });
     }
     // Half of all worlds are left in peace.
     let deeds = rng.within(0, 40).saturating_sub(20);
@@ -164,44 +165,75 @@ pub fn draw_hogs(seed: u64) -> Plan {
     plan
 }
 
-/// A plan for races: few CPUs, each with somebody who computes long now and then, and tasks that wake each other all the
-/// time, on the host or in a guest that has a CPU for each vCPU. Whoever is forgotten then waits beside an idle CPU.
+/// In worlds that are drawn for races a task may wait so long beside an idle CPU, ns: a CPU's way out of its idle state, the
+/// guest's on top, and the schedulers' own work.
+const RACES_IDLE_BOUND: u64 = 100 * US;
+
+/// Pairs that wake each other without end, and tasks that compute long now and then.
+fn pairs(rng: &mut Rng, cpus: u32) -> Vec<Vec<Step>> {
+    let mut all = Vec::new();
+    for pair in 0..rng.within(1, u64::from(cpus)) as u32 {
+        let (there, back) = (10 + 2 * pair, 11 + 2 * pair);
+        let work = rng.pick(&[500, 2 * US, 5 * US]);
+        all.push(vec![Compute(Mean(work)), Post(there), Wait(back), Done]);
+        all.push(vec![Wait(there), Compute(Mean(work)), Post(back)]);
+    }
+    for _ in 0..rng.within(1, u64::from(cpus)) {
+        let (work, sleep) = (rng.pick(&[20 * US, 200 * US, 3 * MS]), rng.pick(&[10 * US, 100 * US, MS]));
+        all.push(vec![Compute(Mean(work)), Sleep(Mean(sleep)), Done]);
+    }
+    all
+}
+
+/// More tasks than CPUs, whose timers are due at the same time and which compute for some microseconds or for long: who
+/// comes last is put behind one of them while another's CPU is about to idle, and nobody else looks for it until the next
+/// tick.
+fn herd(rng: &mut Rng, cpus: u32) -> Vec<Vec<Step>> {
+    let (period, short) = (rng.pick(&[3 * MS, 5 * MS, 7 * MS]), rng.pick(&[2 * US, 4 * US, 8 * US]));
+    let mut task = || {
+        let phase = |rng: &mut Rng| match rng.within(0, 1) {
+            0 => [Until(period), Compute(Within(200, short)), Done],
+            _ => [Until(period), Compute(Within(MS, 4 * MS)), Done],
+        };
+        (0..3).flat_map(|_| phase(rng)).collect()
+    };
+    let more = if cpus > 2 { 2 } else { 1 };
+    (0..cpus + more).map(|_| task()).collect()
+}
+
+/// A plan for races: few CPUs, on the host or in a guest that has a CPU for each vCPU, so that whoever is forgotten waits
+/// beside an idle CPU.
 pub fn draw_races(seed: u64) -> Plan {
     let mut rng = Rng::new(seed);
     let rng = &mut rng;
     let cpus = rng.within(2, 4) as u32;
     let inside = rng.within(0, 2) > 0;
-    let mut tasks = Vec::new();
-    let mut add = |rng: &mut Rng, steps: Vec<Step>| {
+    // Half of the hosts that are large enough have two caches.
+    let caches = if !inside && cpus == 4 { rng.pick(&[1, 2]) } else { 1 };
+    let shape = Shape { llcs: caches, cores: cpus / caches, ..Shape::flat(cpus) };
+    let programs = if rng.within(0, 2) == 0 { pairs(rng, cpus) } else { herd(rng, cpus) };
+    let mut add = |steps: Vec<Step>| {
         let cpus = (rng.within(0, 7) == 0).then(|| some_cpus(rng, cpus));
-        tasks.push(PlannedTask { group: 0, weight: 100, cpus, realtime: None, start: rng.within(0, MS), steps });
+        PlannedTask { group: 0, weight: 100, cpus, realtime: None, start: rng.within(0, MS), steps }
     };
-    for pair in 0..rng.within(1, u64::from(cpus)) as u32 {
-        let (there, back) = (10 + 2 * pair, 11 + 2 * pair);
-        let work = rng.pick(&[500, 2 * US, 5 * US]);
-        add(rng, vec![Compute(Mean(work)), Post(there), Wait(back), Done]);
-        add(rng, vec![Wait(there), Compute(Mean(work)), Post(back)]);
-    }
-    for _ in 0..rng.within(1, u64::from(cpus)) {
-        let (work, sleep) = (rng.pick(&[20 * US, 200 * US, 3 * MS]), rng.pick(&[10 * US, 100 * US, MS]));
-        add(rng, vec![Compute(Mean(work)), Sleep(Mean(sleep)), Done]);
-    }
+    let tasks = programs.into_iter().map(&mut add).collect();
     let mut plan = Plan {
         seed: rng.next(),
-        shape: Shape::flat(cpus),
+        shape,
         host: if inside { Policy::Eevdf } else { Policy::Entrain },
         guest: Policy::Entrain,
         paired: false,
         end: SEC / 4,
         races: rng.pick(&[2, 4, 16]),
-        planted: false,
+        planted: None,
+        idle_bound: RACES_IDLE_BOUND,
         groups: Vec::new(),
         tasks: Vec::new(),
         vms: Vec::new(),
         deeds: Vec::new(),
     };
     if inside {
-        plan.vms.push(PlannedVm { vcpus: cpus, group: 0, arch: Arch::Arm64, tasks });
+        plan.vms.push(PlannedVm { vcpus: cpus, group: 0, pinned: true, arch: Arch::Arm64, tasks });
     } else {
         plan.tasks = tasks;
     }

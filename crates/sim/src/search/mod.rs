@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
+use crate::kernel::Planted;
+use crate::program::SEC;
 use crate::trace::text;
 use crate::world::{Violation, World};
 pub use plan::Plan;
@@ -27,6 +29,8 @@ pub struct Run {
     pub broken: Vec<(&'static str, u64, String)>,
     /// The first violations of all.
     pub found: Vec<Violation>,
+    /// The longest that a task waited in a scheduler's queue beside an idle CPU, ns.
+    pub longest_queued: u64,
     /// How many waits of racing operations had to be ended by force: `World::raced()`.
     pub forces: u64,
 }
@@ -44,15 +48,12 @@ impl Run {
 
     /// What was found, with the command that shows it again.
     pub fn text(&self) -> String {
-        let kind = match (self.plan.races > 0, self.plan.planted) {
-            (true, true) => " --races --planted",
-            (true, false) => " --races",
-            _ => "",
-        };
+        let races = if self.plan.races > 0 { " --races" } else { "" };
+        let planted = self.plan.planted.map_or(String::new(), |planted| format!(" --planted {}", planted.name()));
         let rules: Vec<_> =
             self.broken.iter().map(|(rule, count, what)| format!("  {rule} ({count} times): {what}")).collect();
         format!(
-            "{}: trace {:016x}\n{}\n  again: entrain-sim search{kind} --replay --seed {}",
+            "{}: trace {:016x}\n{}\n  again: entrain-sim search{races}{planted} --replay --seed {}",
             self.plan.words(),
             self.trace,
             if rules.is_empty() { "  nothing broken".to_owned() } else { rules.join("\n") },
@@ -74,8 +75,8 @@ pub enum Hunt {
     Worlds,
     /// Races: what goes wrong when operations of several CPUs run at once.
     Races,
-    /// The same where a race is known to be: a test of the search itself.
-    Planted,
+    /// The same where a fault is known to be: a test of the search itself.
+    Planted(Planted),
 }
 
 impl Hunt {
@@ -83,10 +84,11 @@ impl Hunt {
     pub fn plan(self, seed: u64) -> Plan {
         match self {
             Self::Worlds => plan_of(seed),
-            // Each fourth is a world of all kinds.
-            Self::Races if seed % 4 == 3 => Plan { races: 8, ..draw::draw(seed) },
+            // Each fourth is a world of all kinds, where tasks' affinity changes and CPUs come and go: they may wait beside
+            // an idle CPU.
+            Self::Races if seed % 4 == 3 => Plan { races: 8, idle_bound: SEC, ..draw::draw(seed) },
             Self::Races => draw::draw_races(seed),
-            Self::Planted => Plan { planted: true, ..draw::draw_races(seed) },
+            Self::Planted(planted) => Plan { planted: Some(planted), ..draw::draw_races(seed) },
         }
     }
 
@@ -118,7 +120,6 @@ pub fn told(run: &Run, rule: &str, around: u64) -> Option<String> {
 }
 
 fn run_world(seed: u64, plan: &Plan, world: &mut World) -> Run {
-    world.checks.idle_bound = 1_000_000;
     world.checks.queues = true;
     if plan.hogs() {
         shares::run(world, plan.end)
@@ -131,6 +132,7 @@ fn run_world(seed: u64, plan: &Plan, world: &mut World) -> Run {
         trace: world.trace,
         broken: broken(world),
         found: world.checks.found.clone(),
+        longest_queued: world.checks.longest_queued,
         forces: world.raced().1,
     }
 }

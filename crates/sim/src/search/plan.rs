@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::kernel::group::GroupId;
 use crate::kernel::mask::CpuMask;
 use crate::kernel::topology::Shape;
-use crate::kernel::{Kernel, TaskId};
-use crate::program::Step;
+use crate::kernel::{Kernel, Planted, TaskId};
+use crate::program::{MS, Step};
 use crate::world::{Act, Arch, HOST, MachineId, MachineSpec, Policy, VmSpec, World};
 
 /// One world, and what happens to it.
@@ -27,9 +27,12 @@ pub struct Plan {
     /// Operations run at once, and are left at one access in so many to what CPUs share; 0: they are atomic.
     #[serde(default)]
     pub races: u32,
-    /// The schedulers are never told that a CPU idles: a known race, by which the search itself is tested.
+    /// A fault of all machines' kernels, by which the search itself is tested.
     #[serde(default)]
-    pub planted: bool,
+    pub planted: Option<Planted>,
+    /// A task may wait so long beside an idle CPU, ns.
+    #[serde(default = "idle_bound")]
+    pub idle_bound: u64,
     /// The host's cgroups; each one's parent stands before it, and 0 is the root, 1 the first of these.
     pub groups: Vec<PlannedGroup>,
     /// Tasks of the host.
@@ -38,6 +41,11 @@ pub struct Plan {
     pub vms: Vec<PlannedVm>,
     /// What is done to it.
     pub deeds: Vec<PlannedDeed>,
+}
+
+/// Of worlds of all kinds.
+pub(super) const fn idle_bound() -> u64 {
+    MS
 }
 
 /// A cgroup.
@@ -73,6 +81,9 @@ pub struct PlannedVm {
     pub vcpus: u32,
     /// The cgroup of their threads.
     pub group: usize,
+    /// Each vCPU has a CPU of the host, where its thread is bound to.
+    #[serde(default)]
+    pub pinned: bool,
     /// Its architecture.
     pub arch: Arch,
     /// Its tasks.
@@ -109,6 +120,7 @@ impl Plan {
     /// Makes the world.
     pub fn build(&self) -> World {
         let mut world = World::new(self.seed);
+        world.checks.idle_bound = self.idle_bound;
         let machine = |shape, policy| MachineSpec { shape, policy, tunables: Vec::new() };
         world.add_host(&machine(self.shape, self.host));
         let mut groups = vec![Kernel::ROOT];
@@ -124,7 +136,9 @@ impl Plan {
                 group: group(vm.group),
                 paired: self.paired,
                 arch: vm.arch,
-                pins: None,
+                pins: vm
+                    .pinned
+                    .then(|| (0..vm.vcpus).map(|vcpu| std::iter::once(vcpu % self.shape.cpus()).collect()).collect()),
             });
             tasks.push(vm.tasks.iter().map(|task| task.add(&mut world, m, Kernel::ROOT)).collect::<Vec<_>>());
         }
@@ -133,16 +147,16 @@ impl Plan {
                 world.act(*at, act);
             }
         }
-        if self.planted {
+        if let Some(planted) = self.planted {
             for machine in &mut world.machines {
-                machine.kernel.leave_out_update_idle();
+                machine.kernel.plant(planted);
             }
         }
         if self.races > 0 {
             world.race(self.races);
-            // In worlds that are drawn for races each guest has a CPU for every vCPU. The EEVDF model promises nothing.
-            world.checks.guests =
-                self.guest == Policy::Entrain && self.shape.cpus() >= self.vms.iter().map(|vm| vm.vcpus).sum();
+            // The EEVDF model promises nothing.
+            world.checks.host = self.host == Policy::Entrain;
+            world.checks.guests = self.guest == Policy::Entrain && self.vms.iter().all(|vm| vm.pinned);
         }
         world
     }

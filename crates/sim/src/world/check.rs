@@ -28,6 +28,8 @@ pub struct Checks {
     pub wait_bound: u64,
     /// Whether the first violation ends the run.
     pub stop: bool,
+    /// Whether the host is held to `idle_bound`.
+    pub host: bool,
     /// Whether the guests are held to `idle_bound`, too.
     pub guests: bool,
     /// Whether queues and budgets are looked at, now and then.
@@ -38,6 +40,8 @@ pub struct Checks {
     pub counts: std::collections::BTreeMap<&'static str, u64>,
     /// The longest that a task waited beside an idle CPU, ns.
     pub longest_idle: u64,
+    /// The same in a scheduler's queue alone, by rule `idle`, ns.
+    pub longest_queued: u64,
 }
 
 impl Default for Checks {
@@ -46,11 +50,13 @@ impl Default for Checks {
             idle_bound: 20_000,
             wait_bound: 2_000_000_000,
             stop: false,
+            host: true,
             guests: false,
             queues: false,
             found: Vec::new(),
             counts: Default::default(),
             longest_idle: 0,
+            longest_queued: 0,
         }
     }
 }
@@ -115,7 +121,7 @@ impl World {
 
     /// Whether the rule of idle CPUs holds for a machine.
     fn idle_rule(&self, m: MachineId) -> bool {
-        m.0 == 0 || self.checks.guests
+        if m.0 == 0 { self.checks.host } else { self.checks.guests }
     }
 
     /// A task begins to run: did a CPU idle while it waited?
@@ -170,6 +176,7 @@ impl World {
         let local_at = self.machines[m.0 as usize].kernel.task(task).scx_local_at();
         let local = local_at.map_or(now, |at| at.clamp(since, now));
         self.checks.longest_idle = self.checks.longest_idle.max(now - since);
+        self.checks.longest_queued = self.checks.longest_queued.max(local - since);
         for (rule, from, until) in [("idle", since, local), ("behind", local, now)] {
             if until - from > self.checks.idle_bound {
                 let what = || format!("{task:?} waited {} ns while CPU {cpu} idled", until - from);

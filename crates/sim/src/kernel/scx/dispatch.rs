@@ -3,6 +3,7 @@
 use super::super::{Kernel, TaskId};
 use super::dsq::{DsqIndex, Insertion};
 use super::enqueue::{Direct, OpsState};
+use super::immed::Reason;
 use super::{DISPATCH_BATCH, DISPATCH_LOOPS, OPS_ENQ_LAST, SLICE_DFL, enq};
 
 /// `struct scx_dsp_ctx`: what ops.dispatch() has asked for so far.
@@ -27,6 +28,9 @@ impl Kernel {
         let prev = self.curr_below_rt(cpu);
         self.cpu_mut(cpu).in_dispatch = true;
         let verdict = self.dispatch_one(cpu, prev);
+        if verdict != Verdict::None {
+            self.dispatched_immed(cpu);
+        }
         self.cpu_mut(cpu).in_dispatch = false;
         let next = match verdict {
             Verdict::Prev => prev,
@@ -213,6 +217,9 @@ impl Kernel {
         task.scx.runnable_at = Some(now);
         self.account_wait(id, true);
         if self.slice(id) != 0 && !self.scx.bypass {
+            if self.task(id).scx.immed {
+                return self.reenqueue(id, Reason::Preempted);
+            }
             return self.dispatch_enqueue(self.local_dsq(cpu), id, Insertion::plain(enq::HEAD));
         }
         if next_idle {
@@ -239,6 +246,7 @@ impl Kernel {
         let task = self.task_mut(id);
         task.scx.runnable_at = None;
         task.scx.kept_runnable_at = None;
+        task.scx.reenq_cnt = 0;
         self.apply_task_slice_oob(id);
     }
 }

@@ -148,6 +148,7 @@ impl Kernel {
         task.scx.dsq_seq = seq;
         task.scx.state = OpsState::None;
         if self.is_local(dsq) {
+            self.local_inc_nr(dsq.0, id, with.flags);
             self.rq_owned_post_enq(dsq.0, id, with.flags);
         } else if dsq == self.global_dsq() {
             self.leave_custody(id, 0);

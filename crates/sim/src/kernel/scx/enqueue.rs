@@ -2,6 +2,7 @@
 
 use super::super::{Kernel, TaskId, task::State};
 use super::dsq::{DirectSlot, Insertion};
+use super::immed::Reason;
 use super::{SLICE_DFL, enq};
 
 /// `SCX_DEQ_SCHED_CHANGE`.
@@ -66,6 +67,10 @@ impl Kernel {
     pub(super) fn do_enqueue_task(&mut self, id: TaskId, flags: u64) {
         let cpu = self.task(id).cpu;
         self.task_mut(id).scx.local_at = None;
+        self.task_mut(id).scx.immed = false;
+        if flags & enq::REENQ != 0 && self.reenqueued(id) {
+            return;
+        }
         if !self.online.has(cpu) {
             return self.dispatch_enqueue(self.local_dsq(cpu), id, Insertion::plain(flags));
         }
@@ -121,6 +126,7 @@ impl Kernel {
         while let Some(dsq) = self.scx.operation.reenqs.pop() {
             self.reenq_user(dsq);
         }
+        self.process_reenq_locals();
     }
 
     /// `reenq_user()`.
@@ -128,7 +134,7 @@ impl Kernel {
         for id in self.dsq(dsq).tasks.iter().copied().collect::<Vec<_>>() {
             if self.task(id).scx.dsq == Some(dsq) {
                 self.unlink_from_dsq(id);
-                self.do_enqueue_task(id, enq::REENQ);
+                self.reenqueue(id, Reason::Kfunc);
             }
         }
     }
@@ -140,6 +146,9 @@ impl Kernel {
         let task = self.task_mut(id);
         task.scx.kept_runnable_at = task.scx.runnable_at.take().filter(|_| !sleeps);
         task.scx.state = OpsState::None;
+        if sleeps {
+            task.scx.reenq_cnt = 0;
+        }
         self.leave_custody(id, flags);
         if self.cpu(cpu).curr == Some(id) {
             self.update_curr_scx(cpu);

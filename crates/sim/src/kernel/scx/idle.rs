@@ -3,7 +3,7 @@
 use super::super::counts::Kind;
 use super::super::mask::CpuMask;
 use super::super::{Kernel, TaskId};
-use super::OPS_KEEP_BUILTIN_IDLE;
+use super::{OPS_KEEP_BUILTIN_IDLE, Planted};
 
 /// `SCX_PICK_IDLE_CORE`.
 const PICK_IDLE_CORE: u64 = 1;
@@ -26,7 +26,9 @@ impl Kernel {
             return;
         }
         self.cpu_mut(cpu).renotify &= !idle;
-        if let Some(update) = self.scx.ops.and_then(|ops| ops.update_idle) {
+        if let Some(update) = self.scx.ops.and_then(|ops| ops.update_idle)
+            && !self.has(Planted::UpdateIdle)
+        {
             // SAFETY: the operation takes plain numbers.
             self.counted(Kind::Idle, |kernel| kernel.scx_call(Some(cpu), |_, _| unsafe { update(cpu as i32, idle) }));
             self.count(Kind::Idle);
@@ -52,6 +54,9 @@ impl Kernel {
 
     /// `scx_idle_test_and_clear_cpu()`.
     pub(super) fn claim_idle(&mut self, cpu: u32) -> bool {
+        if self.has(Planted::Claim) {
+            return self.scx.idle_cpus.has(cpu);
+        }
         if self.topo.smt() {
             self.scx.idle_smts.remove(self.topo.core(cpu));
         }

@@ -2,9 +2,9 @@
 
 use super::super::mask::CpuMask;
 use super::super::{Effect, Kernel, TaskId};
-use super::OPS_TID_TO_TASK;
 use super::dsq::{BUILTIN, DirectSlot, Dsq, DsqIndex, LOCAL, LOCAL_ON};
 use super::enqueue::Direct;
+use super::{OPS_TID_TO_TASK, Planted, enq};
 
 const ENOENT: i32 = -2;
 const EBUSY: i32 = -16;
@@ -41,6 +41,8 @@ impl Kernel {
 
     /// `scx_bpf_dsq_insert()` and `scx_bpf_dsq_insert_vtime()`: takes effect when the operation returns.
     pub(crate) fn kf_dsq_insert(&mut self, id: TaskId, dsq: u64, slice: u64, vtime: Option<u64>, flags: u64) {
+        self.vet_enq_flags(dsq, flags);
+        let flags = if self.has(Planted::Immed) { flags & !enq::IMMED } else { flags };
         let verdict = Direct { dsq, slice, vtime, flags };
         match self.scx.operation.direct {
             DirectSlot::None => self.dispatch_later(id, verdict),
@@ -135,6 +137,7 @@ impl Kernel {
         if self.cursor_lost_task(it, DsqIndex(from as u32), id) {
             return false;
         }
+        self.vet_enq_flags(to, flags);
         let here = self.scx.operation.locked_rq.unwrap_or(self.this_cpu);
         let mut dst = self.find_dsq_for_dispatch(here, to);
         if self.is_local(dst) && dst.0 != self.task(id).cpu && !self.task_can_run_on_remote_rq(id, dst.0) {
@@ -200,6 +203,9 @@ impl Kernel {
         if flags & KICK_IDLE != 0 {
             if flags & (KICK_PREEMPT | KICK_WAIT) != 0 {
                 self.scx_fail("PREEMPT/WAIT cannot be used with SCX_KICK_IDLE".into());
+            }
+            if self.loses_kick() {
+                return;
             }
             // can_skip_idle_kick(), where the lock can be had.
             let target = self.cpu(cpu as u32);

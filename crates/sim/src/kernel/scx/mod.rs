@@ -1,7 +1,7 @@
 //! The class of BPF schedulers, after kernel/sched/ext/ of Linux 7.3. Functions have the names that they have there.
 //!
-//! Not modelled: the way out of a scheduler that has failed (its machine stops and says why), sub-schedulers, IMMED and
-//! rescue, core scheduling.
+//! Not modelled: the way out of a scheduler that has failed (its machine stops and says why), sub-schedulers, rescue, core
+//! scheduling.
 
 mod call;
 mod dispatch;
@@ -9,7 +9,9 @@ mod dsq;
 mod enable;
 mod enqueue;
 mod idle;
+mod immed;
 mod kfuncs;
+mod planted;
 pub(super) mod watchdog;
 
 use std::collections::HashMap;
@@ -20,6 +22,7 @@ use super::{Kernel, TaskId};
 use crate::native::{CgroupPtr, Context, Object, Ops, TaskArgs, TaskFields, TaskPtr};
 use dsq::{Dsq, DsqIndex};
 use enqueue::{Direct, OpsState};
+pub use planted::Planted;
 
 /// `SCX_SLICE_DFL`: what a task gets that the scheduler gave nothing, ns.
 const SLICE_DFL: u64 = 20_000_000;
@@ -37,6 +40,7 @@ pub(super) mod enq {
     pub(crate) const HEAD: u64 = 0x10000;
     pub(crate) const CPU_SELECTED: u64 = 0x20000;
     pub(crate) const PREEMPT: u64 = 1 << 32;
+    pub(crate) const IMMED: u64 = 1 << 33;
     pub(crate) const REENQ: u64 = 1 << 40;
     pub(crate) const LAST: u64 = 1 << 41;
 }
@@ -60,6 +64,10 @@ pub(super) struct ScxTask {
     in_custody: bool,
     /// When it came to a CPU's local queue, where nobody else can take it.
     local_at: Option<u64>,
+    /// `SCX_TASK_IMMED`: where it cannot run at once it is handed to the scheduler again.
+    immed: bool,
+    /// How often it was since it ran last.
+    reenq_cnt: u32,
     /// A slice that was set by somebody who did not hold the run-queue lock.
     slice_oob: Option<u64>,
     /// `p->scx.runnable_at`; `None`: it is not on a runnable list.
@@ -82,6 +90,7 @@ pub(super) struct Scx {
     operation: ScxOperation,
     snapshots: Vec<Option<Vec<TaskId>>>,
     idle_task: Option<TaskPtr>,
+    planted: Option<Planted>,
 }
 
 /// What belongs to one operation, and is put aside while another's runs.
@@ -97,6 +106,8 @@ pub(super) struct ScxOperation {
     deferred: Vec<TaskId>,
     /// Queues whose tasks are to be handed to the scheduler again.
     reenqs: Vec<DsqIndex>,
+    /// CPUs whose local queues are to be looked through for tasks that cannot run at once.
+    reenq_locals: Vec<u32>,
     kicks: Vec<(u32, u64)>,
 }
 
@@ -202,14 +213,9 @@ impl Kernel {
         self.scx.operation = operation;
     }
 
-    /// Plants a known race: from here on the scheduler is not told of CPUs that idle, so that it cannot look again.
-    pub fn leave_out_update_idle(&mut self) {
-        if let Some(object) = &mut self.scx.object {
-            object.ops.update_idle = None;
-        }
-        if let Some(ops) = &mut self.scx.ops {
-            ops.update_idle = None;
-        }
+    /// Puts a fault into the machine's kernel from here on.
+    pub fn plant(&mut self, planted: Planted) {
+        self.scx.planted = Some(planted);
     }
 
     /// Whether operations are bypassed.
