@@ -115,11 +115,7 @@ static __always_inline bool task__may_stay(struct task_struct *prev, struct task
 {
 	__u64 step;
 
-	if (c->refused) {
-		c->refused = 0;
-		return false;
-	}
-	if (!task__may_extend(t) || task__spins(t, c, now))
+	if (c->refused || !task__may_extend(t) || task__spins(t, c, now))
 		return false;
 	step = task__extend(prev, t, c, task__sample(prev, t, kvm_vcpu__of(prev)), false, now);
 	if (!step)

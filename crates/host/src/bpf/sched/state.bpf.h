@@ -135,7 +135,7 @@ struct cpu_ctx {
 	__s32 tgid; /* of the running vCPU, 0 = not a vCPU */
 	__u32 llc;
 	__u32 place;	      /* in that one's ring (llc.bpf.h) */
-	__u32 refused;	      /* 1: the extension is over, do not ask again */
+	__u32 refused;	      /* 1: the extension is over, do not ask again in this turn */
 	__u32 probe;	      /* place in the ring, from here, of the queue that was looked at last */
 	enum short_stay stay; /* why the task that runs was let in for a short stay */
 	__u64 load_avg;	      /* shares of its tasks, averaged over time (balance.h), ... */
