@@ -22,11 +22,13 @@ compile() { # SIDE NAME OBJECT
 }
 compile host sched sched.bpf.o
 compile guest sched guest.bpf.o
+compile guest spins spins.bpf.o
 for arch in "${@:-aarch64}"; do
     {
-        for object in sched guest; do echo "%put $out/$object.bpf.o /tmp/$object.bpf.o"; done
+        for object in sched guest spins; do echo "%put $out/$object.bpf.o /tmp/$object.bpf.o"; done
         echo "bpftool struct_ops register /tmp/sched.bpf.o && echo taken: the scheduler of hosts"
         echo "bpftool struct_ops unregister name entrain_ops || true"
         echo "bpftool struct_ops register /tmp/guest.bpf.o && echo taken: the scheduler of guests"
+        echo "bpftool prog loadall /tmp/spins.bpf.o /sys/fs/bpf/spins autoattach && echo taken: who spins"
     } | "$lab" shell --arch "$arch" --guests 0 --program bpftool
 done

@@ -74,6 +74,7 @@ enum entrain_feature {
 	ENTRAIN_F_ENTITLEMENT = 1ULL << 6,   /* host: entitlement is current */
 	ENTRAIN_F_HOST_SCHED = 1ULL << 7,    /* host: an Entrain scheduler acts on the guest words */
 	ENTRAIN_F_SELFTEST = 1ULL << 8,	     /* both: started for the self-test, lines 6-8 are in use */
+	ENTRAIN_F_SPINS = 1ULL << 9,	     /* guest: its agent keeps spins_for current */
 };
 
 /*
@@ -184,10 +185,11 @@ struct entrain_link_line {
 /* Line 3: guest -> host, plain words, kept current by a scheduler in the guest (ENTRAIN_F_GUEST_WORDS). */
 struct entrain_guest_words {
 	entrain_u64 util; /* utilisation of this CPU's run queue, 0..1024, of the biggest pCPU at its highest level */
-	entrain_u64 runnable;  /* tasks runnable on this CPU, the running one included */
-	entrain_u64 prio;      /* what runs: kernel priority 0..139 (100 = RT lowest, 120 = nice 0); 140 = idle */
-	entrain_u64 wants;     /* vCPUs that this guest could use now, 0..nr_vcpus; the same in all its pages */
-	entrain_u64 spins_for; /* 0, or 1 + the number of the vCPU that this one spins for */
+	entrain_u64 runnable; /* tasks runnable on this CPU, the running one included */
+	entrain_u64 prio;     /* what runs: kernel priority 0..139 (100 = RT lowest, 120 = nice 0); 140 = idle */
+	entrain_u64 wants;    /* vCPUs that this guest could use now, 0..nr_vcpus; the same in all its pages */
+	/* ENTRAIN_F_SPINS: 0, or 1 + the number of the vCPU that this one spins for; its own: for whom is not known */
+	entrain_u64 spins_for;
 	entrain_u64 latency;   /* nonzero: what runs or wakes is latency-critical; weight 1..10000 */
 	entrain_u64 heartbeat; /* raised every ENTRAIN_GUEST_BEAT_NS while the guest's agent lives, in every mode */
 	entrain_u64 reserved;

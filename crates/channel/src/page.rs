@@ -51,9 +51,11 @@ pub mod feature {
     pub const HOST_SCHED: u64 = 1 << 7;
     /// Both: started for the self-test.
     pub const SELFTEST: u64 = 1 << 8;
+    /// Guest: its agent keeps `spins_for` current.
+    pub const SPINS: u64 = 1 << 9;
 
     /// Every bit with its name.
-    pub const NAMES: [(&str, u64); 9] = [
+    pub const NAMES: [(&str, u64); 10] = [
         ("PREEMPT_COUNT", PREEMPT_COUNT),
         ("RQ_LOAD", RQ_LOAD),
         ("GUEST_WORDS", GUEST_WORDS),
@@ -63,6 +65,7 @@ pub mod feature {
         ("ENTITLEMENT", ENTITLEMENT),
         ("HOST_SCHED", HOST_SCHED),
         ("SELFTEST", SELFTEST),
+        ("SPINS", SPINS),
     ];
 }
 

@@ -24,6 +24,7 @@ static void sim_atomic(const volatile void *at);
 #define const
 #include "sched.bpf.c"
 #undef const
+#include "spins.bpf.c"
 
 /* What the table has room for. */
 __u32 sim_max_cpus = GUEST_MAX_CPUS;
@@ -79,12 +80,24 @@ struct entrain_page *sim_page(__u32 cpu, __u64 seed)
 	page->header.vcpu = cpu;
 	page->header.cookie = 1;
 	page->header.boot_id = 1;
-	page->header.features = ENTRAIN_F_PREEMPT_COUNT | ENTRAIN_F_GUEST_WORDS;
+	page->header.features = ENTRAIN_F_PREEMPT_COUNT | ENTRAIN_F_GUEST_WORDS | ENTRAIN_F_SPINS;
 	page->link.seed = seed;
 	page->link.link = ENTRAIN_LINK(1, ENTRAIN_LINK_OFFERED);
 	for (word = (__u64 *)&page->host_slow; word < (__u64 *)&page->selftest; word++)
 		*word = seed;
 	return page;
+}
+
+/* A vCPU's task comes to the queue of a sleeping lock, or leaves it: by osq_lock() returning false, or by osq_unlock(). */
+void sim_spins(__u32 cpu, bool in, bool head)
+{
+	sim.cpu = cpu;
+	if (in)
+		spin_begins(NULL);
+	else if (head)
+		spin_ends(NULL);
+	else
+		spin_is_left(NULL, 0);
 }
 
 /* A guest that lies: whatever its own words of a page can hold. */

@@ -58,6 +58,10 @@ pub enum Step {
     CpuMutex(u32),
     /// Gives back the lock of user mode that it took last.
     Release,
+    /// Takes a mutex of the kernel: spins for it while its owner runs, then sleeps.
+    KernelMutex(u32),
+    /// Gives it back.
+    KernelRelease(u32),
     /// Spins in user mode until so many tasks have come to the barrier.
     Barrier(u32, u32),
     /// Interrupts all other CPUs of the machine and spins until all have answered, as a TLB shootdown does.

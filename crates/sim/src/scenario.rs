@@ -30,6 +30,8 @@ impl Arm {
     pub const STOCK: Self = Self { host: Policy::Eevdf, guest: Policy::Eevdf, paired: false, tunables: &[] };
     /// Entrain on the host, guests that know nothing of it.
     pub const HOST: Self = Self { host: Policy::Entrain, guest: Policy::Eevdf, paired: false, tunables: &[] };
+    /// Entrain on the host, guests whose agents tell it what their kernels do.
+    pub const REGISTERED: Self = Self { host: Policy::Entrain, guest: Policy::Eevdf, paired: true, tunables: &[] };
     /// Entrain on both sides.
     pub const BOTH: Self = Self { host: Policy::Entrain, guest: Policy::Entrain, paired: true, tunables: &[] };
 
@@ -47,6 +49,7 @@ impl Arm {
         match name {
             "stock" => Some(Self::STOCK),
             "host" => Some(Self::HOST),
+            "registered" => Some(Self::REGISTERED),
             "both" => Some(Self::BOTH),
             "guest" => Some(Self::GUEST),
             "simple" => Some(Self::SIMPLE),

@@ -2,10 +2,11 @@
 
 mod registration;
 mod signals;
+mod spins;
 
 use std::time::Duration;
 
-use entrain_channel::page::{GUEST_BEAT_NS, MAX_VCPUS};
+use entrain_channel::page::{GUEST_BEAT_NS, MAX_VCPUS, feature};
 use entrain_system::monotonic_ns;
 use sd_notify::NotifyState;
 
@@ -18,6 +19,7 @@ use crate::system::System;
 use crate::vcpud::backend;
 use registration::Registration;
 use signals::Signals;
+use spins::Spins;
 
 /// What runs beside the registration: nothing in mode `register`, a scheduler in mode `schedule`.
 pub trait Companion {
@@ -77,7 +79,9 @@ pub fn run(system: &System, anywhere: bool, companion: &mut dyn Companion) -> Re
         tracing::warn!("{count} CPUs are possible; the first {MAX_VCPUS} get a page");
     }
     let pages = Pages::create(&bpffs, count.min(MAX_VCPUS))?;
-    let slots = match registration::slots(system, &pages, companion.features()) {
+    let spins = Spins::start(&pages);
+    let features = companion.features() | if spins.is_some() { feature::SPINS } else { 0 };
+    let slots = match registration::slots(system, &pages, features) {
         Ok(slots) => slots,
         Err(error) => {
             pages.free()?;
@@ -94,6 +98,9 @@ pub fn run(system: &System, anywhere: bool, companion: &mut dyn Companion) -> Re
     let outcome = serve(&mut registration, &signals, companion);
     tell_service_manager(NotifyState::Stopping);
     companion.stop();
+    if let Some(spins) = spins {
+        spins.end(&registration.pages);
+    }
     registration.end(companion)?;
     outcome
 }

@@ -1,23 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* The guest's side of the channel's self-test: adds to the shared word and plays ping-pong with the host's BPF. */
 #include <asm-generic/errno.h>
-#include "kernel.h"
-#include "entrain.h"
+#include "pages.bpf.h"
 #include "selftest.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
 extern void bpf_preempt_disable(void) __ksym __weak;
 extern void bpf_preempt_enable(void) __ksym __weak;
-
-/* The agent's own map takes its place. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct entrain_page);
-} entrain_pages SEC(".maps");
 
 static __always_inline __u64 play(struct entrain_page *page, __u32 loops)
 {

@@ -205,22 +205,43 @@ static __always_inline bool vcpu__preempt_count(struct entrain_vcpu *vcpu, struc
 	return known;
 }
 
-/* enum entrain_critical out of what KVM saw of the vCPU and, where it was read, its guest's preempt count. */
-static __always_inline __u32 critical__level(__u32 seen, bool counted, __u32 count)
+/*
+ * Whether a vCPU spins for a sleeping lock: its guest says so. Threat model: by a lie a guest gives up what its preempt
+ * count would have bought it, and nobody else anything.
+ */
+static __always_inline bool vcpu__spins(const struct entrain_vcpu *vcpu, struct entrain_pairing *pairing)
 {
-	if (seen == ENTRAIN_CRITICAL_USER || !counted)
+	struct entrain_page *page;
+
+	if (!pairing || !READ_ONCE(vcpu->tells))
+		return false;
+	page = pairing->page;
+	return page && READ_ONCE(page->guest.spins_for);
+}
+
+/*
+ * enum entrain_critical out of what KVM saw of the vCPU and, where it was read, its guest's preempt count. A spin for a
+ * sleeping lock has a level of that count of its own, and holds nothing; an interrupt's handler on top of it may.
+ */
+static __always_inline __u32 critical__level(__u32 seen, bool counted, __u32 count, bool spins)
+{
+	if (seen == ENTRAIN_CRITICAL_USER)
 		return seen;
-	if (count)
+	if (!counted)
+		return spins && seen == ENTRAIN_CRITICAL_KERNEL ? ENTRAIN_CRITICAL_FREE : seen;
+	if (count > spins)
 		return ENTRAIN_CRITICAL_SECTION;
 	/* Masked interrupts count beside a preempt count of 0, too: a sibling may wait for the answer to its own. */
 	return seen == ENTRAIN_CRITICAL_MASKED ? seen : ENTRAIN_CRITICAL_FREE;
 }
 
 /*
- * Works out what is known of the critical sections of a vCPU that is taken off its pCPU; `seen` is what KVM saw of it.
+ * Works out what is known of the critical sections of a vCPU that is taken off its pCPU; `seen` is what KVM saw of it,
+ * `spins` whether it waits for a sleeping lock.
  * Whoever needs it first does so: the host's scheduler where there is one, which hands it on to observe.bpf.c.
  */
-static __always_inline void vcpu__sample(struct entrain_vcpu *vcpu, struct entrain_pairing *pairing, __u32 seen)
+static __always_inline void vcpu__sample(struct entrain_vcpu *vcpu, struct entrain_pairing *pairing, __u32 seen,
+					 bool spins)
 {
 	__u32 count = 0;
 	bool counted = vcpu->preempt_layout && vcpu__preempt_count(vcpu, pairing, seen, &count);
@@ -228,7 +249,7 @@ static __always_inline void vcpu__sample(struct entrain_vcpu *vcpu, struct entra
 	if (counted)
 		vcpu->preempt_count = count;
 	vcpu->counted = counted;
-	vcpu->level = critical__level(seen, counted, count);
+	vcpu->level = critical__level(seen, counted, count, spins);
 }
 
 /*

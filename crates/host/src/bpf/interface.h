@@ -65,6 +65,9 @@ struct entrain_vcpu {
 	__u32 own_only;	  /* by the daemon: its guest is told nothing that tells of its neighbours */
 	__u32 speaks;	  /* by the daemon: its page speaks for its guest as a whole */
 	__u32 paired;	  /* 1: its thread has a pairing; else nobody need look for one */
+	__u64 beat_at;	  /* when `guest_beat` changed last */
+	__u32 tells;	  /* 1: an agent that lives says when its guest spins for a sleeping lock */
+	__u32 pad;
 };
 
 /* One VM: where its memory is, and how to find a preempt count that belongs to a task (arm64). */

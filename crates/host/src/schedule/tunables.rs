@@ -71,4 +71,5 @@ tunables! {
     use_follow: bool,
     use_immed: bool,
     use_timer: bool,
+    use_spins: bool,
 }

@@ -17,8 +17,8 @@ use super::progress::Progress;
 pub(crate) struct Args {
     #[command(flatten)]
     which: Which,
-    /// Who schedules: `stock`, `host` (Entrain on the host alone), `guest`, `both`, or `simple` (scx_simple on the host).
-    /// The first four if not given.
+    /// Who schedules: `stock`, `host` (Entrain on the host alone), `guest`, `both`, `registered`
+    /// (on the host alone, with agents in the guests), or `simple` (scx_simple on the host). The first four if not given.
     #[arg(long)]
     arm: Option<String>,
     /// Runs at a time [default: all cores]

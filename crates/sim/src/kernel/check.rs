@@ -1,6 +1,7 @@
 //! What must hold of queues and budgets whenever no operation runs.
 
-use super::{Kernel, task::State};
+use super::Kernel;
+use super::task::{State, TaskId};
 use crate::native::TaskPtr;
 
 /// What the host's scheduler keeps of a task's extensions, ns: `struct sim_budget` of native/host.c.
@@ -50,16 +51,8 @@ impl Kernel {
         }
         let (now, tasks) = (self.now, self.tasks.len());
         (0..tasks).find_map(|index| {
-            let (id, task) = (self.tasks[index].id, self.tasks[index].fields.task);
-            let mut budget = Budget::default();
-            self.object_call(|object| {
-                // SAFETY: the function has this type in native/host.c; it fills what it is given.
-                unsafe {
-                    let read: unsafe extern "C" fn(TaskPtr, *mut Budget) = object.function("sim_budget");
-                    read(task, &raw mut budget);
-                }
-            });
-            let Budget { debt, extended, repaid, event, burst, rate_ppm } = budget;
+            let id = self.tasks[index].id;
+            let Budget { debt, extended, repaid, event, burst, rate_ppm } = self.budget(id);
             let most = burst + event + now / 1_000_000 * rate_ppm;
             if extended > most {
                 return Some(format!("{id:?} was extended by {extended} ns, of {most} at most"));
@@ -67,5 +60,23 @@ impl Kernel {
             (debt > burst + event || extended.saturating_sub(repaid) > burst + event)
                 .then(|| format!("{id:?} owes {debt} ns; it was extended by {extended} ns and has repaid {repaid}"))
         })
+    }
+
+    /// How long a task has stayed beyond its slices, ns, as the host's scheduler counts it; 0 under any other.
+    pub fn extended(&mut self, task: TaskId) -> u64 {
+        if self.scx_attached() { self.budget(task).extended } else { 0 }
+    }
+
+    fn budget(&mut self, task: TaskId) -> Budget {
+        let task = self.task(task).fields.task;
+        let mut budget = Budget::default();
+        self.object_call(|object| {
+            // SAFETY: the function has this type in native/host.c; it fills what it is given.
+            unsafe {
+                let read: unsafe extern "C" fn(TaskPtr, *mut Budget) = object.function("sim_budget");
+                read(task, &raw mut budget);
+            }
+        });
+        budget
     }
 }

@@ -3,7 +3,10 @@
 //! is taken from the loads' own sources (crates/workloads).
 
 use crate::kernel::Kernel;
-use crate::program::Step::{Broadcast, Compute, CpuMutex, Done, Hold, Lock, Mutex, Post, Release, Unlock, Until, Wait};
+use crate::program::Step::{
+    Broadcast, Compute, CpuMutex, Done, Hold, KernelMutex, KernelRelease, Lock, Mutex, Post, Release, Unlock, Until,
+    Wait,
+};
 use crate::program::Time::{self, Fixed, Mean, Within};
 use crate::program::{MS, Step, US};
 use crate::scenario::{Measured, tasks};
@@ -144,8 +147,10 @@ fn hackbench(world: &mut World, m: MachineId, _threads: u32) -> Vec<Measured> {
     let mut receivers = Vec::new();
     for pair in 0..10 {
         let (free, full) = (10 + 2 * pair, 11 + 2 * pair);
-        let send = [Wait(free), Compute(Mean(350)), Post(full)];
-        let take = [Wait(full), Compute(Mean(350)), Done];
+        // What is done inside the pipe's lock is most of a read or write: the message is copied there.
+        let copy = [KernelMutex(pair), Hold(Mean(250)), KernelRelease(pair), Compute(Mean(100))];
+        let send = [&[Wait(free)], &copy[..], &[Post(full)]].concat();
+        let take = [&[Wait(full)], &copy[..], &[Done]].concat();
         let receive: Vec<_> = std::iter::repeat_n(Post(free), HELD).chain(take.repeat(HELD)).collect();
         tasks(world, m, "sender", 1, &send);
         receivers.extend(tasks(world, m, "receiver", 1, &receive).tasks);

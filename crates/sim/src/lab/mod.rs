@@ -24,7 +24,7 @@ pub struct LabArm {
 pub const ARMS: &[LabArm] = &[
     LabArm { name: "stock", arm: Arm::STOCK, online: None },
     LabArm { name: "offline-to-one", arm: Arm::STOCK, online: Some(1) },
-    LabArm { name: "entrain-host", arm: Arm::HOST, online: None },
+    LabArm { name: "entrain-host", arm: Arm::REGISTERED, online: None },
     LabArm { name: "entrain-always", arm: Arm::GUEST, online: None },
     LabArm { name: "entrain-both", arm: Arm::BOTH, online: None },
 ];

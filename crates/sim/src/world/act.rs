@@ -104,6 +104,7 @@ impl World {
         if state.vcpu.is_some()
             || state.preempt > 0
             || !state.mutexes.is_empty()
+            || state.kernel_tries.is_busy()
             || !matches!(state.mode, Mode::Works | Mode::Between)
             || machine.rcu.waits(task)
         {

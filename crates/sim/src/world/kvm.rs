@@ -179,8 +179,10 @@ impl World {
         let kernel = match self.curr(m, cpu) {
             Some(task) => {
                 let state = self.state(m, task);
-                let spins = matches!(state.mode, Mode::SpinsForLock(_) | Mode::SpinsForAnswers(_));
-                state.preempt > 0 || spins || matches!(lane.segment, Segment::Switch(_))
+                let spins =
+                    matches!(state.mode, Mode::SpinsForLock(_) | Mode::SpinsForAnswers(_) | Mode::SpinsForOwner(_));
+                let holds = state.preempt > 0 || !state.kernel_tries.owned.is_empty();
+                holds || spins || matches!(lane.segment, Segment::Switch(_))
             }
             None => true,
         };
@@ -255,6 +257,9 @@ impl World {
             v.preempted = true;
             v.ready = true;
             let task = v.task;
+            if let Some(owner) = self.curr(m, vcpu) {
+                self.owner_leaves(m, owner);
+            }
             if self.vms[m.0 as usize - 1].arch == Arch::Arm64 {
                 self.machines[0].kernel.probe_timer_saved(task);
             }

@@ -149,6 +149,8 @@ impl World {
         let needs = self.machines[m.0 as usize].kernel.cpu(cpu).need_resched;
         if needs && !matches!(self.lane(m, cpu).segment, Segment::Switch(_)) && self.preemptible(m, cpu) {
             self.schedule(m, cpu);
+        } else if let Some(task) = self.curr(m, cpu).filter(|task| needs && self.spins_for_owner(m, *task)) {
+            self.looks_again(m, task);
         } else {
             self.resume(m, cpu);
         }
@@ -236,6 +238,9 @@ impl World {
     fn after_switch(&mut self, m: MachineId, cpu: u32, prev: Option<TaskId>, next: Option<TaskId>, gone: bool) {
         if next.is_some() {
             self.start_tick(m, cpu);
+        }
+        if let Some(task) = prev {
+            self.owner_leaves(m, task);
         }
         if let Some(task) = prev.filter(|task| gone && self.state(m, *task).exits) {
             self.ended(m, task);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 
+use super::kernel_mutex::{KernelMutex, KernelTries};
 use super::lane::{ENDLESS, Lane};
 use super::mutex::{Mutex, Tries};
 use super::rcu::Rcu;
@@ -65,6 +66,8 @@ pub(super) enum Mode {
     SpinsAtBarrier(u32),
     /// Spins for a lock of user mode.
     SpinsForMutex(u32),
+    /// Spins for a mutex of the kernel, whose owner seems to run.
+    SpinsForOwner(u32),
     /// A vCPU: on its way into the guest.
     Enters,
     /// A vCPU: in the guest.
@@ -92,6 +95,7 @@ pub struct TaskState {
     /// The locks of user mode that it holds, and what it has done to take another.
     pub(super) mutexes: Vec<u32>,
     pub(super) tries: Tries,
+    pub(super) kernel_tries: KernelTries,
     rng: Rng,
     /// When it was woken, or its timer was due; `None`: it has run since.
     pub(super) woken_at: Option<u64>,
@@ -129,6 +133,7 @@ pub struct Machine {
     pub tasks: Vec<TaskState>,
     pub(super) locks: BTreeMap<u32, Lock>,
     pub(super) mutexes: BTreeMap<u32, Mutex>,
+    pub(super) kernel_mutexes: BTreeMap<u32, KernelMutex>,
     pub(super) semaphores: BTreeMap<u32, Semaphore>,
     pub(super) rcu: Rcu,
     /// Who waits at each barrier.
@@ -201,6 +206,7 @@ impl World {
             tasks: Vec::new(),
             locks: BTreeMap::new(),
             mutexes: BTreeMap::new(),
+            kernel_mutexes: BTreeMap::new(),
             semaphores: BTreeMap::new(),
             rcu: Rcu::default(),
             barriers: BTreeMap::new(),
@@ -249,6 +255,7 @@ impl World {
             preempt: 0,
             mutexes: Vec::new(),
             tries: Tries::default(),
+            kernel_tries: KernelTries::default(),
             rng: Rng::new(seed),
             woken_at: None,
             ops: 0,

@@ -9,6 +9,7 @@ mod attach;
 mod check;
 mod hotplug;
 mod irq;
+mod kernel_mutex;
 mod kvm;
 mod lane;
 mod machine;

@@ -34,6 +34,8 @@ pub(super) enum Tried {
     Taken,
     Spins(u32),
     Sleeps,
+    /// Calls the scheduler, and tries again.
+    Yields,
 }
 
 impl World {

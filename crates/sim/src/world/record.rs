@@ -106,7 +106,7 @@ pub(super) fn spins(mode: Mode) -> Option<Spin> {
     match mode {
         Mode::SpinsForLock(lock) => Some(Spin::Lock(lock)),
         Mode::SpinsForAnswers(_) => Some(Spin::Answers),
-        Mode::SpinsForMutex(mutex) => Some(Spin::Mutex(mutex)),
+        Mode::SpinsForOwner(mutex) | Mode::SpinsForMutex(mutex) => Some(Spin::Mutex(mutex)),
         Mode::SpinsAtBarrier(barrier) => Some(Spin::Barrier(barrier)),
         _ => None,
     }

@@ -34,6 +34,7 @@ impl World {
         let Some(task) = self.curr(m, cpu) else { return };
         match self.state(m, task).mode {
             Mode::SpinsForLock(_) | Mode::SpinsForAnswers(_) | Mode::SpinsAtBarrier(_) => self.spun(m, cpu),
+            Mode::SpinsForOwner(_) => self.owner_spun(m, cpu, task),
             Mode::SpinsForMutex(_) => {
                 self.state_mut(m, task).tries.spun = true;
                 self.next_step(m, cpu, task);
@@ -114,7 +115,30 @@ impl World {
                         return self.preempt_point(m, cpu);
                     }
                     Tried::Sleeps => return self.block(m, cpu, task),
+                    Tried::Yields => unreachable!("only of mutexes of the kernel"),
                 },
+                Step::KernelMutex(number) => match self.try_kernel_mutex(m, cpu, task, number) {
+                    Tried::Taken => {}
+                    Tried::Spins(mutex) => {
+                        self.state_mut(m, task).mode = Mode::SpinsForOwner(mutex);
+                        self.tell(m, cpu, What::Spins { task, on: Spin::Mutex(mutex) });
+                        let mark = self.owner_mark(m, task, mutex);
+                        self.set_left(m, cpu, mark);
+                        return self.resume(m, cpu);
+                    }
+                    Tried::Sleeps => return self.block(m, cpu, task),
+                    Tried::Yields => {
+                        self.state_mut(m, task).mode = Mode::Between;
+                        return self.schedule(m, cpu);
+                    }
+                },
+                Step::KernelRelease(number) => {
+                    if self.release_kernel_mutex(m, cpu, task, number) {
+                        let left = self.lane(m, cpu).left + self.costs.wake_window;
+                        self.work(m, cpu, task, left);
+                        return self.preempt_point(m, cpu);
+                    }
+                }
                 Step::Release => {
                     if self.release_mutex(m, cpu, task) {
                         let left = self.lane(m, cpu).left + self.costs.wake_window;

@@ -18,6 +18,7 @@ mod rcu;
 mod replay;
 mod search;
 mod shares;
+mod sleeping;
 mod timers;
 mod trace;
 mod yields;

@@ -13,6 +13,7 @@
 #include "guest_load.h"
 #include "guest_mode.h"
 #include "guest_vcpud.h"
+#include "../pages.bpf.h"
 #include "stats.h"
 #include "tunables.h"
 
@@ -109,15 +110,6 @@ struct {
 	__type(key, int);
 	__type(value, struct task_ctx);
 } sched_tasks SEC(".maps");
-
-/* The agent's pages: its map takes the place of this one before loading, and must have the same name. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct entrain_page);
-} entrain_pages SEC(".maps");
 
 struct vcpu_ctx vcpus[GUEST_MAX_CPUS];
 

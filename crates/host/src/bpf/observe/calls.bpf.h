@@ -132,9 +132,16 @@ int link_step(struct entrain_link_args *args)
 }
 
 static __always_inline void vcpu__read_guest(struct entrain_vcpu *vcpu, struct entrain_pairing *pairing,
-					     struct entrain_page *page)
+					     struct entrain_page *page, __u64 now)
 {
-	vcpu->guest_beat = READ_ONCE(page->guest.heartbeat);
+	__u64 beat = READ_ONCE(page->guest.heartbeat);
+
+	if (beat != vcpu->guest_beat) {
+		vcpu->guest_beat = beat;
+		vcpu->beat_at = now;
+	}
+	WRITE_ONCE(vcpu->tells,
+		   (pairing->features & ENTRAIN_F_SPINS) && entrain_fresh(now, vcpu->beat_at, ENTRAIN_GUEST_EXPIRY_NS));
 	/* Not of the scheduler alone: a guest that gives up vCPUs by other means says it, too. */
 	vcpu->wants = READ_ONCE(page->guest.wants);
 	if (pairing->features & ENTRAIN_F_GUEST_WORDS) {
@@ -181,7 +188,7 @@ static __always_inline void vcpu__tick(__u32 index, struct entrain_tick_args *ar
 	/* KVM raises it at every change of a VM's memory slots; so begins a live migration, which is in a hurry. */
 	kvm_vcpu = (struct kvm_vcpu *)vcpu->kvm_vcpu;
 	args->layouts += BPF_CORE_READ(kvm_vcpu, kvm, memslots[0], generation);
-	vcpu__read_guest(vcpu, pairing, page);
+	vcpu__read_guest(vcpu, pairing, page, now);
 	own_only = READ_ONCE(vcpu->own_only);
 	cpu = vcpu->pcpu;
 	pcpu = bpf_map_lookup_elem(&pcpus, &cpu);

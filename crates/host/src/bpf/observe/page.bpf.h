@@ -38,7 +38,7 @@ static __always_inline void vcpu__count_section(struct entrain_vcpu *vcpu, struc
 	if (!vcpu->preempt_layout)
 		return;
 	if (!sampled)
-		vcpu__sample(vcpu, pairing, ENTRAIN_CRITICAL_UNKNOWN);
+		vcpu__sample(vcpu, pairing, ENTRAIN_CRITICAL_UNKNOWN, vcpu__spins(vcpu, pairing));
 	if (!vcpu->counted)
 		return;
 	vcpu->in_cs = vcpu->level == ENTRAIN_CRITICAL_SECTION;

@@ -93,8 +93,10 @@ static __always_inline struct entrain_vcpu *task__vcpu(const struct task_struct 
 static __always_inline __u32 task__critical(struct task_struct *p, const struct task_ctx *t)
 {
 	__u64 kvm_vcpu = kvm_vcpu__of(p);
+	struct entrain_pairing *pairing;
 	struct entrain_vcpu *vcpu;
 	__u32 seen, count = 0;
+	bool counted;
 
 	if (!kvm_vcpu)
 		return ENTRAIN_CRITICAL_UNKNOWN;
@@ -102,12 +104,18 @@ static __always_inline __u32 task__critical(struct task_struct *p, const struct 
 	if (seen == ENTRAIN_CRITICAL_USER)
 		return seen;
 	vcpu = task__vcpu(p, t);
-	return critical__level(seen, vcpu && vcpu__preempt_count(vcpu, vcpu__pairing(vcpu, p), seen, &count), count);
+	if (!vcpu)
+		return seen;
+	pairing = vcpu__pairing(vcpu, p);
+	/* Before the call below: arguments are evaluated in any order. */
+	counted = vcpu__preempt_count(vcpu, pairing, seen, &count);
+	return critical__level(seen, counted, count, use_spins && vcpu__spins(vcpu, pairing));
 }
 
 /* The same of one that may be taken off its CPU now; kept for whoever asks within this switch. */
 static __always_inline __u32 task__sample(struct task_struct *p, const struct task_ctx *t, __u64 kvm_vcpu)
 {
+	struct entrain_pairing *pairing;
 	struct entrain_vcpu *vcpu;
 	__u32 seen;
 
@@ -117,7 +125,8 @@ static __always_inline __u32 task__sample(struct task_struct *p, const struct ta
 	vcpu = task__vcpu(p, t);
 	if (!vcpu)
 		return seen;
-	vcpu__sample(vcpu, seen == ENTRAIN_CRITICAL_USER ? NULL : vcpu__pairing(vcpu, p), seen);
+	pairing = seen == ENTRAIN_CRITICAL_USER ? NULL : vcpu__pairing(vcpu, p);
+	vcpu__sample(vcpu, pairing, seen, use_spins && vcpu__spins(vcpu, pairing));
 	vcpu->sampled = 1;
 	return vcpu->level;
 }
