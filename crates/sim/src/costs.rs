@@ -62,7 +62,8 @@ costs! {
     /// schedule is 300.
     fair_pick: 50, 30;
     /// The rest of EEVDF's part of a switch: `dequeue_task_fair()` or `put_prev_task_fair()`, `set_next_task_fair()`. field:
-    /// ghOSt (SOSP 2021, table 3) has 599 for a switch under CFS and 410 for a minimal one, the pick included.
+    /// ghOSt (SOSP 2021, table 3) has 599 for a switch under CFS and 410 for a minimal one, the pick included (from
+    /// memory: the table was not looked up again).
     fair_switch: 140, 85;
     /// `task_tick_fair()`. field: 100 to 200. Balancing is not charged.
     fair_tick: 100, 60;
