@@ -140,6 +140,12 @@ impl GuestError {
         }
     }
 
+    /// With what it comes from, for a line of the log.
+    pub(crate) fn with_source(&self) -> String {
+        let source = std::error::Error::source(self).map(|source| format!(": {source}"));
+        format!("{self}{}", source.unwrap_or_default())
+    }
+
     /// For `map_err` on results of libbpf.
     pub(crate) fn bpf(doing: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Self {
         move |source| Self::Bpf { doing, source }

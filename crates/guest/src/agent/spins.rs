@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 
-use crate::error::{GuestError, Result};
+use crate::error::GuestError;
 use crate::pages::Pages;
 
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::undocumented_unsafe_blocks)]
@@ -24,17 +24,11 @@ pub(super) struct Spins {
 impl Spins {
     /// Attaches the programs; `None` on kernels where that cannot be done or is of no use (PREEMPT_RT: nobody spins so).
     pub(super) fn start(pages: &Pages) -> Option<Self> {
-        Self::attach(pages)
-            .inspect_err(|error| {
-                let why = std::error::Error::source(error).map(|source| format!(": {source}")).unwrap_or_default();
-                tracing::info!("{error}{why}");
-            })
+        load(pages)
+            .map_err(GuestError::bpf("the host will not be told who spins for a mutex"))
+            .inspect_err(|error| tracing::info!("{}", error.with_source()))
             .ok()
-    }
-
-    fn attach(pages: &Pages) -> Result<Self> {
-        let skel = load(pages).map_err(GuestError::bpf("the host will not be told who spins for a mutex"))?;
-        Ok(Self { _skel: skel })
+            .map(|skel| Self { _skel: skel })
     }
 
     /// Detaches them. Whoever spins now is said to spin no more.

@@ -52,8 +52,7 @@ impl Kernel {
     /// program knows them, registers none, and why is said: the host's words serve such a guest all the same.
     pub fn survey(system: &System, count: usize, known: Known) -> Self {
         Self::find(system, count, known).unwrap_or_else(|error| {
-            let why = std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
-            tracing::warn!("{error}{why}");
+            tracing::warn!("{}", error.with_source());
             tracing::warn!("the pages are offered without preempt count and load");
             Self {
                 linear: Linear { base: 0, size: 0, gpa: 0 },

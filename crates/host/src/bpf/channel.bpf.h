@@ -237,8 +237,8 @@ static __always_inline __u32 critical__level(__u32 seen, bool counted, __u32 cou
 
 /*
  * Works out what is known of the critical sections of a vCPU that is taken off its pCPU; `seen` is what KVM saw of it,
- * `spins` whether it waits for a sleeping lock.
- * Whoever needs it first does so: the host's scheduler where there is one, which hands it on to observe.bpf.c.
+ * `spins` whether it waits for a sleeping lock. Whoever needs it first does so: the host's scheduler where there is
+ * one, which hands it on to observe.bpf.c.
  */
 static __always_inline void vcpu__sample(struct entrain_vcpu *vcpu, struct entrain_pairing *pairing, __u32 seen,
 					 bool spins)

@@ -16,9 +16,10 @@
 
 /* Tasks at the end of a queue that are asked how long they have waited, and how often in the longest wait. */
 #define AGED_SCAN  64
+#define AGED_LOOKS 8
+
 /* So often an idle CPU looks again for a task that is on its way to a queue: a look takes as long as queueing does. */
 #define LOOK_AGAIN 8
-#define AGED_LOOKS 8
 
 /* A directed yield that nobody has followed for so long is forgotten: the lock has moved on. */
 #define YIELD_STALE_NS (2 * ENTRAIN_MSEC)

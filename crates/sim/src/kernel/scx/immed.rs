@@ -97,13 +97,8 @@ impl Kernel {
     /// `reenq_local()`, `local_task_should_reenq()`: only the first may stay, where the CPU takes it at once.
     fn reenq_local(&mut self, cpu: u32) {
         let open = self.rq_is_open(cpu, 0);
-        let local = &self.dsq(self.local_dsq(cpu)).tasks;
-        let all: Vec<_> = local.iter().copied().enumerate().collect();
-        let again: Vec<_> = all
-            .into_iter()
-            .filter(|(at, id)| self.task(*id).scx.immed && !(*at == 0 && open))
-            .map(|(_, id)| id)
-            .collect();
+        let local = self.dsq(self.local_dsq(cpu)).tasks.iter().copied();
+        let again: Vec<_> = local.skip(usize::from(open)).filter(|id| self.task(*id).scx.immed).collect();
         for id in &again {
             self.unlink_from_dsq(*id);
         }
