@@ -10,6 +10,7 @@ use entrain_policy::entitle_tree::Above;
 use entrain_system::Root;
 
 use crate::cgroup_namespace::mount;
+use crate::pod;
 
 /// Where cgroup v2 is mounted.
 pub(crate) const CGROUPS: &str = "sys/fs/cgroup";
@@ -35,7 +36,7 @@ pub(crate) struct Group {
     pub(crate) weight: u64,
     /// The groups above it that have a weight, from the top: it divides what they get.
     pub(crate) above: Arc<[Above]>,
-    /// In a cgroup that holds no other process. Elsewhere its vCPUs compete one by one, and a VM that uses fewer gets less.
+    /// In a cgroup of its own ([`own_group`]). Elsewhere its vCPUs compete one by one, and a VM that uses fewer gets less.
     pub(crate) own: bool,
     /// What the limits (`cpu.max`) of its groups let it use at most, 1/1024 pCPU; `u64::MAX`: none has one.
     pub(crate) most: u64,
@@ -110,10 +111,15 @@ pub(crate) fn path_in(text: &str) -> Option<&str> {
 
 /// The highest cgroup from `cgroup` on upwards that holds process `pid` alone and has a weight: libvirt's scope of the VM,
 /// not the groups of threads that libvirt makes inside. A slice of systemd's is never a VM's own, even while it holds no
-/// other: its weight is that of all VMs against the rest of the system.
+/// other: its weight is that of all VMs against the rest of the system. Except a pod's, where the pod is there for this VM
+/// ([`pod`]).
 pub(crate) fn own_group(root: &Root, cgroup: &str, pid: i32) -> Option<PathBuf> {
     let path = cgroup.strip_prefix('/').filter(|path| !path.is_empty())?;
     let mount = mount(root);
+    let pod = pod::of(cgroup).map(|pod| mount.join(pod.trim_start_matches('/')));
+    if let Some(pod) = pod.filter(|pod| pod.join("cpu.weight").exists() && pod::is_of_one_vm(root, pod, pid)) {
+        return Some(pod);
+    }
     let parts = Path::new(path).ancestors().filter(|part| !part.as_os_str().is_empty());
     let groups =
         parts.take_while(|part| part.extension().is_none_or(|kind| kind != "slice")).map(|part| mount.join(part));

@@ -32,6 +32,7 @@ mod mode;
 mod pair;
 mod pcpus;
 mod pidfd;
+mod pod;
 mod privilege;
 mod program_info;
 mod programs;

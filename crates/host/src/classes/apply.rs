@@ -314,6 +314,32 @@ mod tests {
         assert_eq!(tree.get(WEIGHT), "150");
     }
 
+    /// Issue 24: KubeVirt's VMM shares its container with a launcher, and a container's weight counts against its own pod's
+    /// containers only.
+    #[test]
+    fn the_weight_of_a_vm_in_a_pod_is_the_pod_s() {
+        let tree = Tree::with_vms();
+        let pod =
+            "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0f4c1b2a_7d3e_4f5a_9b8c_1d2e3f4a5b6c.slice";
+        let compute = format!("{pod}/cri-containerd-4d3e.scope");
+        let put = |path: &str, text: &str| tree.put(&format!("sys/fs/cgroup/{path}"), text);
+        tree.put("proc/7/cgroup", &format!("0::/{compute}\n"));
+        put(&format!("{pod}/cpu.weight"), "20\n");
+        put(&format!("{pod}/cri-containerd-9f00.scope/cgroup.procs"), "2\n");
+        put(&format!("{compute}/cpu.weight"), "20\n");
+        put(&format!("{compute}/cgroup.procs"), "3\n7\n");
+        for (pid, name) in [(2, "pause"), (3, "virt-launcher"), (7, "qemu-kvm")] {
+            tree.put(&format!("proc/{pid}/comm"), &format!("{name}\n"));
+        }
+        let weight = |group: &str| tree.get(&format!("sys/fs/cgroup/{group}/cpu.weight"));
+        let mut weights = Weights::default();
+        let given = tree.apply(&mut weights, "[[vm]]\nclass = 'critical'\ncgroup = '/kubepods.slice/**'\n");
+        assert_eq!(given, [Some("critical".to_owned()), None]);
+        assert_eq!((weight(pod), weight(&compute)), ("400".to_owned(), "20".to_owned()));
+        weights.take_all_back();
+        assert_eq!(weight(pod), "20");
+    }
+
     /// Issue 23: after a kill the weights stayed, and the next daemon took them for the original ones.
     #[test]
     fn what_a_kill_leaves_is_put_back_by_the_next_start() {
