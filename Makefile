@@ -37,7 +37,7 @@ lab: build ## boot a KVM host with guests and show what overcommit costs them, s
 
 results: build ## make docs/results/*.md and README.md's figures from the stored runs, docs/results/*.json.gz
 	target/release/entrain-lab report $(wildcard docs/results/*.json.gz) --markdown --into docs/results --readme README.md
-	target/release/entrain-lab kernels --from docs/results/kernels.json --readme README.md --page docs/results/kernels.md
+	target/release/entrain-lab kernels $(patsubst %,--from %,$(wildcard docs/results/kernels*.json)) --readme README.md --page docs/results/kernels.md
 
 test: lint unit search fuzz-short lab-test ## formatting, lints, unit and property tests, some fuzzing, nested lab tests
 

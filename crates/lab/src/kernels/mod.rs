@@ -11,10 +11,12 @@ use entrain_lab_machine::progress::{Progress, Spinner};
 use entrain_lab_machine::{Cache, cancel};
 
 use self::table::{Column, Row, Table};
+use self::tables::Tables;
 use crate::output::Output;
 use crate::provenance::Provenance;
 
 mod table;
+mod tables;
 mod tries;
 
 /// Options of `entrain-lab kernels`.
@@ -29,9 +31,9 @@ pub struct KernelsArgs {
     /// Keep the table as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Try nothing: take the table of this file
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["kernels", "json"])]
-    from: Option<PathBuf>,
+    /// Try nothing: take the table of this file; of each architecture one
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kernels", "json", "compare"])]
+    from: Vec<PathBuf>,
     /// Renew the block of this file that says what works where
     #[arg(long, value_name = "FILE")]
     readme: Option<PathBuf>,
@@ -82,25 +84,25 @@ pub fn run(args: &KernelsArgs) -> anyhow::Result<ExitCode> {
     // Before half an hour of boots.
     let json = args.json.as_deref().map(Output::new).transpose()?;
     let known = args.compare.as_deref().map(Table::read).transpose()?;
-    let table = match &args.from {
-        Some(path) => Table::read(path)?,
-        None => try_all(args)?,
+    let tables = match args.from.as_slice() {
+        [] => Tables(vec![try_all(args)?]),
+        paths => Tables::read(paths)?,
     };
-    print!("{}", table.text());
+    print!("{}", tables.text());
     if let Some(json) = json {
-        let text = serde_json::to_string_pretty(&table)? + "\n";
+        let text = serde_json::to_string_pretty(&tables.0[0])? + "\n";
         json.write(text.as_bytes()).with_context(|| format!("cannot write {}", json.name().display()))?;
     }
     if let Some(path) = &args.readme {
         let file = Output::new(path)?;
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        file.write(table.renew(&text)?.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
+        file.write(tables.renew(&text)?.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
     }
     if let Some(path) = &args.page {
         let file = Output::new(path)?;
-        file.write(table.page().as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
+        file.write(tables.page().as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    let differs = known.map(|known| table.differs(&known)).unwrap_or_default();
+    let differs = known.map(|known| tables.0[0].differs(&known)).unwrap_or_default();
     differs.iter().for_each(|line| eprintln!("{line}"));
     Ok(ExitCode::from(u8::from(!differs.is_empty())))
 }
@@ -178,17 +180,59 @@ mod tests {
     #[test]
     fn what_is_said_to_work_is_what_was_tried() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let table = Table::read(&root.join("docs/results/kernels.json")).unwrap();
+        let tables = Tables::read(&tables::kept(&root.join("docs/results"))).unwrap();
         let text = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
         let renew = "'make results' renews it";
-        assert_eq!(table.renew(&text("README.md")).unwrap(), text("README.md"), "README.md: {renew}");
-        assert_eq!(table.page(), text("docs/results/kernels.md"), "docs/results/kernels.md: {renew}");
-        let kernels: Vec<&str> = table.rows.iter().map(|row| row.kernel.as_str()).collect();
-        assert_eq!(kernels, Kernel::ALL.map(Kernel::title), "each kernel was tried");
-        for row in &table.rows {
-            let missing: Vec<_> = Column::ALL.into_iter().filter(|column| !row.cells.contains_key(column)).collect();
-            assert!(missing.iter().all(|column| *column == Column::Qpw), "{}: not tried: {missing:?}", row.kernel);
+        assert_eq!(tables.renew(&text("README.md")).unwrap(), text("README.md"), "README.md: {renew}");
+        assert_eq!(tables.page(), text("docs/results/kernels.md"), "docs/results/kernels.md: {renew}");
+        assert!(!tables.0.is_empty(), "some were tried");
+        for table in &tables.0 {
+            let kernels: Vec<&str> = table.rows.iter().map(|row| row.kernel.as_str()).collect();
+            assert_eq!(kernels, Kernel::ALL.map(Kernel::title), "{}: each kernel was tried", table.arch);
+            for row in &table.rows {
+                let missing: Vec<_> =
+                    Column::ALL.into_iter().filter(|column| !row.cells.contains_key(column)).collect();
+                assert!(missing.iter().all(|column| *column == Column::Qpw), "{}: not tried: {missing:?}", row.kernel);
+            }
         }
+    }
+
+    /// A table of one kernel in which one column works, or not for a reason.
+    fn table(arch: &str, record: Option<&str>, qpw: bool) -> Table {
+        let cell = record.map_or_else(Cell::yes, Cell::no);
+        let mut cells: std::collections::BTreeMap<_, _> = [(Column::Record, cell)].into();
+        if qpw {
+            cells.insert(Column::Qpw, Cell::yes());
+        }
+        let rows = vec![Row { kernel: "Debian 12".into(), release: format!("6.1.0-50-{arch}"), cells }];
+        Table { commit: "0123456789ab".into(), tried: 0, arch: arch.into(), rows }
+    }
+
+    #[test]
+    fn architectures_are_one_table_where_they_agree() {
+        let both = |one, other| Tables(vec![one, other]);
+        let same = both(table("arm", Some("old"), true), table("x86", Some("old"), true));
+        assert!(same.page().contains("| Debian 12, 6.1 | no |") && same.page().contains("\n- 6.1, record: old\n"));
+        assert!(same.page().contains("x86: on 1970-01-01"), "{}", same.page());
+        let other = both(table("arm", None, false), table("x86", Some("old"), true)).page();
+        assert!(other.contains("| Debian 12, 6.1 | yes (arm), no (x86) |"), "{other}");
+        assert!(other.contains("| yes (x86) |") && other.contains("- 6.1, record (x86): old"), "{other}");
+    }
+
+    #[test]
+    fn tables_of_one_architecture_or_of_other_kernels_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, table: &Table| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, serde_json::to_string(table).unwrap()).unwrap();
+            path
+        };
+        let one = write("a", &table("arm", None, true));
+        let mut fewer = table("x86", None, true);
+        fewer.rows.clear();
+        let (fewer, other) = (write("b", &fewer), write("c", &table("x86", None, true)));
+        assert!(Tables::read(&[one.clone(), one.clone()]).is_err() && Tables::read(&[one.clone(), fewer]).is_err());
+        assert_eq!(Tables::read(&[one, other]).unwrap().0.len(), 2);
     }
 
     #[test]
@@ -196,9 +240,10 @@ mod tests {
         let why = "a reason ".repeat(40);
         let cells = Column::ALL.into_iter().map(|column| (column, Cell::no(&why))).collect();
         let rows = vec![Row { kernel: "Debian backports".into(), release: "7.3.4+deb13-arm64".into(), cells }];
-        let page = Table { commit: "0123456789ab".into(), tried: 0, arch: "aarch64".into(), rows }.page();
+        let table =
+            |arch: &str| Table { commit: "0123456789ab".into(), tried: 0, arch: arch.into(), rows: rows.clone() };
+        let page = Tables(vec![table("aarch64"), table("x86_64")]).page();
         assert!(page.lines().all(|line| line.chars().count() <= 100), "{page}");
-        assert!(page.contains("Tried on 1970-01-01"), "{page}");
     }
 
     #[test]

@@ -1,15 +1,10 @@
-//! The table: what works on which kernel, as it is kept and shown.
+//! The table: what works on which kernel of one architecture, as it is kept.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use serde::{Deserialize, Serialize};
-
-use crate::report::markdown::{date, escape, wrap};
-
-const BEGIN: &str = "<!-- kernels:begin -->";
-const END: &str = "<!-- kernels:end -->";
 
 /// What is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -47,7 +42,7 @@ impl Column {
     ];
 
     /// For people.
-    fn title(self) -> &'static str {
+    pub(super) fn title(self) -> &'static str {
         match self {
             Self::Record => "record",
             Self::Isolate => "isolate",
@@ -96,7 +91,7 @@ pub(super) struct Row {
 
 impl Row {
     /// `6.12` of `6.12.48+deb13-arm64`.
-    fn series(&self) -> String {
+    pub(super) fn series(&self) -> String {
         let numbers: Vec<&str> = self.release.split(|c: char| !c.is_ascii_digit()).take(2).collect();
         numbers.join(".")
     }
@@ -123,63 +118,6 @@ impl Table {
     pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
         let what = || format!("cannot read {}", path.display());
         serde_json::from_str(&std::fs::read_to_string(path).with_context(what)?).with_context(what)
-    }
-
-    /// For a terminal, with the reasons.
-    pub(super) fn text(&self) -> String {
-        let mut text = self.markdown();
-        for row in &self.rows {
-            for (column, cell) in row.cells.iter().filter(|(_, cell)| !cell.works) {
-                text.push_str(&format!("{} ({}): {}: {}\n", row.kernel, row.release, column.title(), cell.why));
-            }
-        }
-        text
-    }
-
-    /// The page that is kept with the results: the table, and the reasons in full.
-    pub(super) fn page(&self) -> String {
-        let mut text = format!(
-            "# What works on which kernel\n\n<!-- Made by 'make results' from kernels.json. Do not edit. -->\n\n\
-             Tried on {} by `entrain-lab kernels`, {}, commit {}.\n\n{}\nWhy not:\n\n",
-            date(self.tried),
-            self.arch,
-            self.commit,
-            self.markdown()
-        );
-        for row in &self.rows {
-            for (column, cell) in row.cells.iter().filter(|(_, cell)| !cell.works) {
-                text.push_str(&wrap("- ", &format!("{}, {}: {}", row.series(), column.title(), escape(&cell.why))));
-            }
-        }
-        text
-    }
-
-    /// As Markdown.
-    fn markdown(&self) -> String {
-        let heads = Column::ALL.map(Column::title).join(" | ");
-        let mut text = format!("| kernel | {heads} |\n|---|{}\n", "---|".repeat(Column::ALL.len()));
-        for row in &self.rows {
-            let cell = |column: Column| match row.cells.get(&column) {
-                Some(Cell { works: true, .. }) => "yes",
-                Some(_) => "no",
-                None => "–",
-            };
-            let cells = Column::ALL.map(cell).join(" | ");
-            text.push_str(&format!("| {}, {} | {cells} |\n", row.kernel, row.series()));
-        }
-        text
-    }
-
-    /// `readme` with its block made anew.
-    ///
-    /// # Errors
-    /// There is no block in it.
-    pub(super) fn renew(&self, readme: &str) -> anyhow::Result<String> {
-        let what = || format!("there is no {BEGIN} … {END} in it");
-        let begin = readme.find(BEGIN).with_context(what)? + BEGIN.len();
-        let end = readme.find(END).with_context(what)?;
-        ensure!(begin <= end, what());
-        Ok(format!("{}\n{}\n{}", &readme[..begin], self.markdown(), &readme[end..]))
     }
 
     /// What works here and not there, and the other way round.
