@@ -57,7 +57,7 @@ search: toolchain ## draw worlds for SEARCH_SECONDS=120 and look for what must n
 	target/$(NATIVE)/debug/entrain-sim search --seconds $${SEARCH_SECONDS:-120} --threads 2 \
 		--rule failed --rule queue --rule budget
 	target/$(NATIVE)/debug/entrain-sim search --races --seconds $${RACES_SECONDS:-60} --threads 2 \
-		--rule failed --rule queue --rule budget --rule watchdog
+		--rule idle --rule behind --rule failed --rule queue --rule budget --rule watchdog
 
 fuzz-build: toolchain
 	$(RUN) scripts/fuzz/fuzz.sh build

@@ -159,6 +159,8 @@ extern bool __scx_bpf_dsq_insert_vtime(struct task_struct *p, struct scx_bpf_dsq
 extern void scx_bpf_dsq_insert_vtime(struct task_struct *p, __u64 dsq_id, __u64 slice, __u64 vtime,
 				     __u64 enq_flags) __ksym __weak;
 extern bool scx_bpf_dsq_move_to_local(__u64 dsq_id) __ksym;
+/* With flags, since 7.1. To libbpf what follows the last ___ is no part of the name. */
+extern bool scx_bpf_dsq_move_to_local___v2___compat(__u64 dsq_id, __u64 enq_flags) __ksym __weak;
 extern __s32 scx_bpf_dsq_nr_queued(__u64 dsq_id) __ksym;
 extern struct task_struct *scx_bpf_dsq_peek(__u64 dsq_id) __ksym __weak;
 extern void scx_bpf_dsq_reenq(__u64 dsq_id, __u64 reenq_flags) __ksym __weak;

@@ -53,7 +53,12 @@ void scx_bpf_dsq_insert_vtime(struct task_struct *p, __u64 dsq_id, __u64 slice, 
 
 bool scx_bpf_dsq_move_to_local(__u64 dsq_id)
 {
-	return SIM_CALL(dsq_move_to_local, dsq_id);
+	return SIM_CALL(dsq_move_to_local, dsq_id, 0);
+}
+
+bool scx_bpf_dsq_move_to_local___v2___compat(__u64 dsq_id, __u64 enq_flags)
+{
+	return SIM_CALL(dsq_move_to_local, dsq_id, enq_flags);
 }
 
 __s32 scx_bpf_dsq_nr_queued(__u64 dsq_id)

@@ -12,7 +12,7 @@
 #include <linux/types.h>
 
 /* Raised by each change of the structures below. */
-#define SIM_ABI 5
+#define SIM_ABI 6
 
 struct task_struct;
 struct cgroup;
@@ -25,7 +25,7 @@ struct sim_calls {
 	__s32 (*select_cpu_dfl)(void *m, __u64 task, __s32 prev, __u64 wake_flags, _Bool *idle);
 	__s32 (*create_dsq)(void *m, __u64 dsq, __s32 node);
 	void (*dsq_insert)(void *m, __u64 task, __u64 dsq, __u64 slice, __u64 vtime, __u64 flags, _Bool by_vtime);
-	_Bool (*dsq_move_to_local)(void *m, __u64 dsq);
+	_Bool (*dsq_move_to_local)(void *m, __u64 dsq, __u64 flags);
 	__s32 (*dsq_nr_queued)(void *m, __u64 dsq);
 	struct task_struct *(*dsq_peek)(void *m, __u64 dsq);
 	__s32 (*iter_new)(void *m, __u64 *it, __u64 dsq, __u64 flags);

@@ -68,8 +68,8 @@ extern "C" fn dsq_insert(m: *mut c_void, task: u64, dsq: u64, slice: u64, vtime:
     kernel(m).kf_dsq_insert(id(task), dsq, slice, by_vtime.then_some(vtime), flags);
 }
 
-extern "C" fn dsq_move_to_local(m: *mut c_void, dsq: u64) -> bool {
-    kernel(m).kf_dsq_move_to_local(dsq)
+extern "C" fn dsq_move_to_local(m: *mut c_void, dsq: u64, flags: u64) -> bool {
+    kernel(m).kf_dsq_move_to_local(dsq, flags)
 }
 
 extern "C" fn dsq_nr_queued(m: *mut c_void, dsq: u64) -> i32 {

@@ -17,7 +17,7 @@ pub(crate) type TaskPtr = *mut c_void;
 pub(crate) type CgroupPtr = *mut c_void;
 
 /// `SIM_ABI` of sim.h.
-const ABI: u32 = 5;
+const ABI: u32 = 6;
 
 /// `struct sim_calls`: the machine comes first in each.
 #[repr(C)]
@@ -26,7 +26,7 @@ pub(crate) struct Calls {
     pub select_cpu_dfl: extern "C" fn(*mut c_void, u64, i32, u64, *mut bool) -> i32,
     pub create_dsq: extern "C" fn(*mut c_void, u64, i32) -> i32,
     pub dsq_insert: extern "C" fn(*mut c_void, u64, u64, u64, u64, u64, bool),
-    pub dsq_move_to_local: extern "C" fn(*mut c_void, u64) -> bool,
+    pub dsq_move_to_local: extern "C" fn(*mut c_void, u64, u64) -> bool,
     pub dsq_nr_queued: extern "C" fn(*mut c_void, u64) -> i32,
     pub dsq_peek: extern "C" fn(*mut c_void, u64) -> TaskPtr,
     pub iter_new: extern "C" fn(*mut c_void, *mut u64, u64, u64) -> i32,

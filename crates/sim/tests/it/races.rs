@@ -13,8 +13,8 @@ fn drawn(run: &Run) -> bool {
     run.seed % 4 != 3
 }
 
-/// What holds while operations are atomic holds while they race. Above all, none waits in a queue beside an idle CPU; and
-/// almost none behind another task in a CPU's own queue (docs/sim.md says when).
+/// What holds while operations are atomic holds while they race. Above all, none waits beside an idle CPU, neither in a
+/// queue nor behind another task in a CPU's own queue.
 #[test]
 fn what_ships_keeps_the_rules_while_operations_race() {
     let runs = run_all(Hunt::Races, 1..WITHIN, 2);
@@ -22,10 +22,20 @@ fn what_ships_keeps_the_rules_while_operations_race() {
         for rule in ["idle", "failed", "queue", "budget", "watchdog"] {
             assert!(!run.breaks(rule), "{}", run.text());
         }
+        assert!(!(drawn(run) && run.breaks("behind")), "{}", run.text());
         assert_eq!(run.forces, 0, "operations waited for each other, which the kernel's do not: {}", run.text());
     }
-    let behind = runs.iter().filter(|run| drawn(run) && run.breaks("behind")).count();
-    assert!(behind <= 3, "{behind} worlds");
+}
+
+/// Seed 564 had a task wait for 0.4 ms in a guest beside an idle vCPU: the last one before it had just left the queue, whose
+/// bit was therefore cleared and set again, and a vCPU that went idle in between saw no queue in which anybody waits. Now
+/// it goes by a count that is never too small (mask.bpf.h). Whoever changes the schedulers changes what a seed draws: these
+/// are the seeds around it, and `make search` looks at others.
+#[test]
+fn a_vcpu_that_goes_idle_sees_whom_another_hides_for_a_moment() {
+    for run in run_all(Hunt::Races, 550..580, 2) {
+        assert!(!run.breaks("idle"), "{}", run.text());
+    }
 }
 
 /// Kernels before 7.1 do not know `SCX_ENQ_IMMED`.

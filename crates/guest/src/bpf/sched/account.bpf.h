@@ -24,7 +24,7 @@ static __always_inline void load__update(struct load *load, __s32 cpu, __u64 now
 /* Whether tasks are charged one by one now: somebody waits, or the host withholds time. */
 static __always_inline bool accounts__matter(void)
 {
-	return mode.contended || mode.paced || mask__any(&mask_waiting);
+	return mode.contended || mode.paced || waiting__any();
 }
 
 /* The steal clock from here on; only where it is looked at. */

@@ -15,7 +15,7 @@ static __always_inline void vcpu__dispatch_parked(__s32 cpu, struct task_struct 
 	struct task_struct *head;
 	bool stranded = false;
 
-	if (scx_bpf_dsq_move_to_local(QUEUE_PINNED(cpu)))
+	if (queue__take_first(QUEUE_PINNED(cpu)))
 		return;
 	bpf_rcu_read_lock();
 	head = scx_bpf_dsq_peek(QUEUE_OPEN(cpu));
@@ -26,7 +26,7 @@ static __always_inline void vcpu__dispatch_parked(__s32 cpu, struct task_struct 
 			helper__wake(head, true);
 	}
 	bpf_rcu_read_unlock();
-	if (stranded && scx_bpf_dsq_move_to_local(QUEUE_OPEN(cpu)))
+	if (stranded && queue__take_first(QUEUE_OPEN(cpu)))
 		return;
 	if (queued && (task__is_pinned(prev) || vcpu__kept_for(prev, cpu) < 0))
 		scx_bpf_task_set_slice(prev, GUEST_SLICE_NS);
@@ -46,24 +46,29 @@ static __always_inline void best__take(struct best *b, __u64 vtime)
 	b->has = true;
 }
 
-/* Whether a task is counted as waiting in a queue of all vCPUs, and is not in it yet. */
+/* Whether a task is counted as waiting in a queue of all vCPUs, and is not in it yet, or its vCPU's bit is not there.
+ */
 static __noinline bool queues__await(void)
 {
 	int i, j;
 
 	bpf_for (i, 0, nr_words) {
 		__u64 bits = mask__word(&mask_waiting, i);
+		__s64 seen = 0;
 
 		bpf_for (j, 0, LOOK_AT_WAKE) {
 			__s32 other;
 
 			if (!bits)
 				break;
+			seen++;
 			other = i * 64 + bits__lowest(bits);
 			bits &= bits - 1;
 			if (READ_ONCE(vcpu__of(other)->waiting_open) > scx_bpf_dsq_nr_queued(QUEUE_OPEN(other)))
 				return true;
 		}
+		if (!bits && READ_ONCE(*waiting__counted(i)) > seen)
+			return true;
 	}
 	return false;
 }
@@ -111,11 +116,11 @@ static __always_inline void vcpu__dispatch_waiting(__s32 cpu, struct vcpu_ctx *v
 			scx_bpf_task_set_slice(prev, vcpu__slice(v));
 			return;
 		}
-		if (own.vtime == pinned && scx_bpf_dsq_move_to_local(QUEUE_PINNED(cpu)))
+		if (own.vtime == pinned && queue__take_first(QUEUE_PINNED(cpu)))
 			return;
 	}
 	/* The heads may have gone meanwhile, or may not run here. */
-	if (scx_bpf_dsq_move_to_local(QUEUE_OPEN(cpu)) || scx_bpf_dsq_move_to_local(QUEUE_PINNED(cpu)))
+	if (queue__take_first(QUEUE_OPEN(cpu)) || queue__take_first(QUEUE_PINNED(cpu)))
 		return;
 	if (queued)
 		scx_bpf_task_set_slice(prev, GUEST_SLICE_NS);
@@ -157,7 +162,7 @@ static __always_inline void vcpu__dispatch(__s32 cpu, struct task_struct *prev)
 		queued = false;
 	if (v->parked)
 		vcpu__dispatch_parked(cpu, prev, queued);
-	else if (mask__any(&mask_waiting))
+	else if (waiting__any())
 		vcpu__dispatch_waiting(cpu, v, prev, queued);
 	else if (queued)
 		scx_bpf_task_set_slice(prev, GUEST_SLICE_NS);
@@ -185,7 +190,7 @@ static __always_inline void vcpu__update_idle(__s32 cpu, bool idle)
 	v->claim = 0;
 	page__publish_idle(cpu);
 	/* As an addition it is the barrier that the above needs. */
-	if (__sync_fetch_and_add(&v->waiting, 0) > 0 || (!v->parked && mask__any(&mask_waiting)))
+	if (__sync_fetch_and_add(&v->waiting, 0) > 0 || (!v->parked && waiting__any()))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 

@@ -37,6 +37,7 @@ static void sched__start_anew(void)
 	__builtin_memset(&guest_mode, 0, sizeof(guest_mode));
 	bpf_for (i, 0, nr_words) {
 		mask_waiting.word[i & (MASK_WORDS - 1)].bits = 0;
+		*waiting__counted(i) = 0;
 		mask_kept.word[i & (MASK_WORDS - 1)].bits = 0;
 	}
 	bpf_for (i, 0, nr_vcpus) {

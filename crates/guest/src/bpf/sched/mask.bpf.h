@@ -13,6 +13,7 @@
 struct vcpu_mask {
 	struct {
 		__u64 bits;
+		__s64 counted; /* of mask_waiting: its vCPUs, with those on their way into it and out of it */
 	} __attribute__((aligned(64))) word[MASK_WORDS];
 };
 
@@ -38,8 +39,32 @@ static __always_inline void mask__clear(struct vcpu_mask *mask, __s32 cpu)
 	__sync_fetch_and_and(&mask->word[((__u32)cpu / 64) & (MASK_WORDS - 1)].bits, ~(1ULL << (cpu & 63)));
 }
 
-/* Whether anybody is in the set. A plain loop: its words are one or a few, and an iterator would be calls. */
-static __always_inline bool mask__any(const struct vcpu_mask *mask)
+static __always_inline __s64 *waiting__counted(__u32 word)
+{
+	return &mask_waiting.word[word & (MASK_WORDS - 1)].counted;
+}
+
+/* Somebody waits for a vCPU for which nobody did: counted first, so that it is seen wherever the bit is. */
+static __always_inline void waiting__begins(__s32 cpu)
+{
+	__sync_fetch_and_add(waiting__counted((__u32)cpu / 64), 1);
+	mask__set(&mask_waiting, cpu);
+}
+
+/*
+ * The last one waits no more. Somebody may have come to the vCPU since: whichever of both is last sets the bit. Until
+ * then it is gone, for as long as the host lets this vCPU wait, and whoever goes idle meanwhile goes by the count.
+ */
+static __always_inline void waiting__ends(__s32 cpu, __s64 *waiting)
+{
+	mask__clear(&mask_waiting, cpu);
+	if (__sync_fetch_and_add(waiting, 0) > 0)
+		mask__set(&mask_waiting, cpu);
+	__sync_fetch_and_add(waiting__counted((__u32)cpu / 64), -1);
+}
+
+/* Whether anybody waits. A plain loop: there are one or a few words, and an iterator would be calls. */
+static __always_inline bool waiting__any(void)
 {
 	__u64 any = 0;
 	__u32 i;
@@ -47,7 +72,7 @@ static __always_inline bool mask__any(const struct vcpu_mask *mask)
 	for (i = 0; i < MASK_WORDS; i++) {
 		if (i * 64 >= nr_vcpus)
 			break;
-		any |= mask__word(mask, i);
+		any |= READ_ONCE(*waiting__counted(i));
 	}
 	return any != 0;
 }

@@ -4,6 +4,7 @@
 #define ENTRAIN_GUEST_SCHED_QUEUE_H
 
 #include "clock.bpf.h"
+#include "immed.h"
 #include "publish.bpf.h"
 
 /* What the task is taken to need, 0..1024, when it has worked `ran` ns since it woke up. */
@@ -30,10 +31,7 @@ static __always_inline void task__wait_end(struct task_ctx *t)
 		__sync_fetch_and_add(&v->waiting_open, -1);
 	if (__sync_fetch_and_add(&v->waiting, -1) > 1)
 		return;
-	mask__clear(&mask_waiting, cpu);
-	/* Somebody may have come between the two: whichever of both is last sets the bit. */
-	if (__sync_fetch_and_add(&v->waiting, 0) > 0)
-		mask__set(&mask_waiting, cpu);
+	waiting__ends(cpu, &v->waiting);
 }
 
 /*
@@ -57,7 +55,7 @@ static __always_inline void task__wait_begin(struct task_ctx *t, __s32 cpu, bool
 		page__publish_util(cpu, now);
 	}
 	if (__sync_fetch_and_add(&v->waiting, 1) <= 0)
-		mask__set(&mask_waiting, cpu);
+		waiting__begins(cpu);
 }
 
 /* The slice that those who wait for a vCPU leave. */

@@ -28,7 +28,7 @@ __noinline int takeover__from(__s32 other, int own_work, __u64 own_vtime)
 		if (t.head_vtime == NO_HEAD)
 			return false;
 	}
-	if (!guest_take_over(&t) || !scx_bpf_dsq_move_to_local(QUEUE_OPEN(other)))
+	if (!guest_take_over(&t) || !queue__take_first(QUEUE_OPEN(other)))
 		return false;
 	stats__count(takeovers);
 	if (t.victim_parked || view.state == ENTRAIN_VCPU_PREEMPTED)

@@ -59,7 +59,7 @@ static __always_inline void task__quiescent(struct task_struct *p)
 	struct task_ctx *t;
 
 	/* Without members nobody has to leave a group, and without a bit nobody a queue. */
-	if (READ_ONCE(members) <= 0 && !mask__any(&mask_waiting))
+	if (READ_ONCE(members) <= 0 && !waiting__any())
 		return;
 	t = task__of(p);
 	if (!t)

@@ -161,7 +161,7 @@ __noinline int llc__take(__u32 llc)
 	p = from >= 0 ? scx_bpf_dsq_peek(DSQ_CPU(from)) : NULL;
 	t = p ? task__ctx(p) : NULL;
 	share = t ? t->loads : 0;
-	if (t && entrain_worth_moving(share, q->owed) && scx_bpf_dsq_move_to_local(DSQ_CPU(from))) {
+	if (t && entrain_worth_moving(share, q->owed) && queue__take_first(DSQ_CPU(from))) {
 		__sync_fetch_and_add(&q->owed, -(__s64)share);
 		return 1;
 	}

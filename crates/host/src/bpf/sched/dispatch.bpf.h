@@ -55,9 +55,9 @@ static __always_inline bool cpu__choose(struct cpu_ctx *c, __s32 cpu, struct tas
 			return false;
 		if (cpu__balance(c))
 			return true;
-		if (behind >= 0 && scx_bpf_dsq_move_to_local(DSQ_CPU(behind)))
+		if (behind >= 0 && queue__take_first(DSQ_CPU(behind)))
 			return true;
-		if (waits && scx_bpf_dsq_move_to_local(DSQ_CPU(cpu)))
+		if (waits && queue__take_first(DSQ_CPU(cpu)))
 			return true;
 	}
 	/* One that yielded goes on where nobody waits in this queue: to fetch another for each yield costs moves. */

@@ -10,6 +10,7 @@
 #include "llc.bpf.h"
 #include "class.bpf.h"
 #include "guest.bpf.h"
+#include "immed.h"
 
 /* CPUs whose queues one dispatch looks at for a task that has fallen behind; the next dispatch goes on from there. */
 #define FETCH_SCAN 2
@@ -290,7 +291,7 @@ static __always_inline bool cpu__fetch_near(struct cpu_ctx *c)
 			continue;
 		/* Not those that are counted and on their way: they come when ops.enqueue returns, and may run here. */
 		queued = scx_bpf_dsq_nr_queued(DSQ_CPU(other));
-		if (scx_bpf_dsq_move_to_local(DSQ_CPU(other)))
+		if (queue__take_first(DSQ_CPU(other)))
 			return true;
 		seen += queued;
 	}
@@ -314,7 +315,7 @@ __noinline int llc__fetch(__u32 llc, __s32 cpu)
 			continue;
 		/* As in cpu__fetch_near(). */
 		queued = scx_bpf_dsq_nr_queued(DSQ_CPU(other));
-		if (scx_bpf_dsq_move_to_local(DSQ_CPU(other)))
+		if (queue__take_first(DSQ_CPU(other)))
 			return 1;
 		seen += queued;
 	}

@@ -95,7 +95,7 @@ struct task_ctx {
 	__u32 lent;	      /* 1: ... and runs in that one's time */
 	__u32 told;	      /* 1: its page says that its slice is extended */
 	__u32 fresh;	      /* 1: has not been in a queue yet */
-	__u32 woke;	      /* 1: waits since it woke, and did not get a CPU at once */
+	__u32 woke;	      /* 1: waits since it woke, or was sent to a CPU then */
 	__u32 follows;	      /* 1: is queued where the vCPU runs that kicked it, and counted there */
 	__u32 hurries;	      /* 1: waits, and its class has a target for that */
 	__u32 measured;	      /* cpu_or_none: whose clock its own is measured by */

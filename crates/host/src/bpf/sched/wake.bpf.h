@@ -41,6 +41,7 @@ static __always_inline __s32 task__select_cpu(struct task_struct *p, __s32 prev_
 		else
 			task__woke(t, c, credit_ns);
 		t->fresh = 0;
+		t->woke = 1;
 	}
 	return cpu;
 }
@@ -73,7 +74,7 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 	struct task_ctx *t = task__ctx(p);
 	__u64 now = scx_bpf_now();
 	__s32 cpu = scx_bpf_task_cpu(p), victim = -1;
-	bool wakeup = enq_flags & SCX_ENQ(WAKEUP) || task__came_back(p), urgent;
+	bool wakeup, urgent;
 	bool bound = task__is_bound(p);
 	struct cpu_ctx *c = cpu__ctx(cpu);
 	__u64 vtime, clock;
@@ -83,6 +84,8 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_min_ns, enq_flags);
 		return;
 	}
+	/* One that comes back is what it was when it was sent to a CPU, or queued. */
+	wakeup = enq_flags & SCX_ENQ(WAKEUP) || (t->woke && task__came_back(p));
 	task__wait_end(t);
 	task__wants(p, t, now);
 	t->woke = wakeup;

@@ -75,7 +75,7 @@ impl Kernel {
 
     /// `scx_dispatch_sched()`.
     fn dispatch_sched(&mut self, cpu: u32, prev: Option<TaskId>, goes_on: impl Fn(&Self) -> bool) -> Verdict {
-        if self.consume_dispatch_q(cpu, self.global_dsq()) {
+        if self.consume_dispatch_q(cpu, self.global_dsq(), 0) {
             return Verdict::Local;
         }
         let dispatch = self.scx.ops.and_then(|ops| ops.dispatch).filter(|_| !self.scx.bypass);
@@ -92,7 +92,7 @@ impl Kernel {
             if goes_on(self) {
                 return Verdict::Prev;
             }
-            if !self.dsq(self.local_dsq(cpu)).tasks.is_empty() || self.consume_dispatch_q(cpu, self.global_dsq()) {
+            if !self.dsq(self.local_dsq(cpu)).tasks.is_empty() || self.consume_dispatch_q(cpu, self.global_dsq(), 0) {
                 return Verdict::Local;
             }
             if self.scx.operation.dispatching.tasks == 0 {
@@ -174,7 +174,7 @@ impl Kernel {
     }
 
     /// `scx_consume_dispatch_q()`: moves the first task that may run there to a CPU's local queue.
-    pub(super) fn consume_dispatch_q(&mut self, cpu: u32, dsq: DsqIndex) -> bool {
+    pub(super) fn consume_dispatch_q(&mut self, cpu: u32, dsq: DsqIndex, flags: u64) -> bool {
         loop {
             let fits = |id: &&TaskId| self.task(**id).cpu == cpu || self.task_can_run_on_remote_rq(**id, cpu);
             let Some(id) = self.dsq(dsq).tasks.iter().find(fits).copied() else { return false };
@@ -185,7 +185,7 @@ impl Kernel {
                 continue;
             }
             self.unlink_from_dsq(id);
-            self.move_to_local_dsq(id, cpu, 0);
+            self.move_to_local_dsq(id, cpu, flags);
             return true;
         }
     }

@@ -2,9 +2,9 @@
 
 use super::super::mask::CpuMask;
 use super::super::{Effect, Kernel, TaskId};
+use super::OPS_TID_TO_TASK;
 use super::dsq::{BUILTIN, DirectSlot, Dsq, DsqIndex, LOCAL, LOCAL_ON};
 use super::enqueue::Direct;
-use super::{OPS_TID_TO_TASK, Planted, enq};
 
 const ENOENT: i32 = -2;
 const EBUSY: i32 = -16;
@@ -42,7 +42,7 @@ impl Kernel {
     /// `scx_bpf_dsq_insert()` and `scx_bpf_dsq_insert_vtime()`: takes effect when the operation returns.
     pub(crate) fn kf_dsq_insert(&mut self, id: TaskId, dsq: u64, slice: u64, vtime: Option<u64>, flags: u64) {
         self.vet_enq_flags(dsq, flags);
-        let flags = if self.has(Planted::Immed) { flags & !enq::IMMED } else { flags };
+        let flags = self.known_flags(flags);
         let verdict = Direct { dsq, slice, vtime, flags };
         match self.scx.operation.direct {
             DirectSlot::None => self.dispatch_later(id, verdict),
@@ -50,13 +50,16 @@ impl Kernel {
         }
     }
 
-    pub(crate) fn kf_dsq_move_to_local(&mut self, id: u64) -> bool {
+    /// `scx_bpf_dsq_move_to_local()`, and `scx_bpf_dsq_move_to_local___v2()` where there are flags.
+    pub(crate) fn kf_dsq_move_to_local(&mut self, id: u64, flags: u64) -> bool {
+        self.vet_enq_flags(LOCAL, flags);
+        let flags = self.known_flags(flags);
         self.flush_dispatch_buf();
         let Some(dsq) = self.find_user_dsq(id) else {
             self.scx_fail(format!("invalid DSQ ID {id:#x}"));
             return false;
         };
-        let moved = self.consume_dispatch_q(self.scx.operation.dispatching.cpu, dsq);
+        let moved = self.consume_dispatch_q(self.scx.operation.dispatching.cpu, dsq, flags);
         self.scx.operation.dispatching.tasks += u32::from(moved);
         moved
     }

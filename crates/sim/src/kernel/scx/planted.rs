@@ -1,6 +1,7 @@
 //! Known faults, by which a search is tested: what it does not find where it was planted, it would not find elsewhere.
 
 use super::dsq::DirectSlot;
+use super::enq;
 use crate::kernel::Kernel;
 
 /// A fault of the kernel, which stands for the same one in a scheduler: there what the kernel leaves out would not have
@@ -32,6 +33,11 @@ impl Kernel {
     /// Whether this fault is planted.
     pub(super) fn has(&self, planted: Planted) -> bool {
         self.scx.planted == Some(planted)
+    }
+
+    /// What the kernel knows of these flags of an insertion.
+    pub(super) fn known_flags(&self, flags: u64) -> u64 {
+        if self.has(Planted::Immed) { flags & !enq::IMMED } else { flags }
     }
 
     /// Whether the kick of an idle CPU is one that has no effect.
