@@ -46,6 +46,31 @@ costs! {
     /// A call of a helper or a kernel function out of BPF with what it does, in the mean. EPYC: observe_switch makes
     /// about 20 calls and compare-and-swaps in 369 ns. fidelity: the lab's BPF is within 2.5 of it.
     helper: 15, 15;
+    /// Programs of the host's scheduler, each a run, where they were measured by themselves; 0: `helper` for each call.
+    /// *programs*: the lab's host machine with `kernel.bpf_stats_enabled` (`entrain top --json`, `status.programs`), wake at
+    /// four vCPUs a pCPU, host alone, N = 40, 2026-11-24: 691, 896, 956, 554, 312, 132 and 1,012 ns, less the 100 that
+    /// counting takes there. ops.select_cpu.
+    host_select_cpu: 0, 591;
+    /// ops.enqueue. *programs*.
+    host_enqueue: 0, 796;
+    /// ops.dispatch. *programs*.
+    host_dispatch: 0, 856;
+    /// ops.running. *programs*.
+    host_running: 0, 454;
+    /// ops.stopping. *programs*.
+    host_stopping: 0, 212;
+    /// ops.quiescent. *programs*.
+    host_quiescent: 0, 32;
+    /// ops.tick. *programs*.
+    host_tick: 0, 912;
+    /// What watches a switch of vCPUs. *programs*: 634.
+    observe_switch: 0, 534;
+    /// What watches a wake-up. *programs*: 453.
+    observe_wakeup: 0, 353;
+    /// What looks at a trapped WFE, both programs. *programs*: 239 and 104.
+    host_wfx: 0, 143;
+    /// What looks at a vCPU's saved timer. *programs*: 114.
+    host_timer: 0, 14;
     /// `__schedule()` without the class's own work. field: perf bench sched pipe takes 1 to 2 µs for a round with two.
     schedule: 300, 200;
     /// Switch of address space and stack, and the caches' first misses, without the class's own work. fidelity: 1.7 µs with a
@@ -87,6 +112,9 @@ costs! {
     /// Work of KVM for an exit that is handled in the kernel (halt, IPI, timer). field: an IPI between vCPUs takes some
     /// 2 to 3 µs in all. In the lab KVM's own use of system registers is emulated, and traps again.
     exit_work: 800, 3200;
+    /// `kvm_sched_out()` of a vCPU's thread, or `kvm_sched_in()`: its registers, timers and interrupt controller. field: a
+    /// few hundred ns.
+    vcpu_switch: 200, 200;
     /// Handing a spinning lock over to a waiter that runs: a cache line's way.
     handover: 100, 100;
     /// A system call that posts to or waits for a semaphore. fidelity: 130 for one that does nothing.
@@ -102,9 +130,9 @@ costs! {
     wfe_window: 5000, 5000;
 }
 
-/// `halt_poll_ns` of kvm_main.c: the bound, and where growth starts (halt_poll_ns_grow_start).
-pub const HALT_POLL_MAX: u64 = 200_000;
-/// See [`HALT_POLL_MAX`].
+/// `KVM_HALT_POLL_NS_DEFAULT` of arm64 and of x86, asm/kvm_host.h: the bound of halt polling.
+pub const HALT_POLL_MAX: [u64; 2] = [500_000, 200_000];
+/// `halt_poll_ns_grow_start` of kvm_main.c.
 pub const HALT_POLL_START: u64 = 10_000;
 /// The kernel's tick, 1/HZ with HZ = 250 as Debian's.
 pub const TICK_PERIOD: u64 = 4_000_000;

@@ -67,6 +67,8 @@ pub struct Cpu {
     pub sleeps: bool,
     /// `TIF_NEED_RESCHED` of what runs.
     pub need_resched: bool,
+    /// `rq->ttwu_pending`: tasks that were woken for it are on their way (`World::activate`).
+    pub ttwu_pending: bool,
     /// The next task is chosen and not switched to yet: the run-queue lock is held.
     pub locked: bool,
     /// Runnable tasks, the current one included: `rq->nr_running`.

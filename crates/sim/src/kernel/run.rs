@@ -99,6 +99,22 @@ impl Kernel {
         Some((self.online_or_fallback(id, cpu), true))
     }
 
+    /// `ttwu_queue_cond()`: whether a task that code on the CPU `by` wakes is not queued at its CPU, but handed to it by
+    /// an interrupt, and is on no queue until that CPU takes it. Only of tasks that no BPF scheduler has: neither of ours
+    /// sets `SCX_OPS_ALLOW_QUEUED_WAKEUP`.
+    pub fn wakes_by_list(&self, id: TaskId, by: u32, cpu: u32) -> bool {
+        let task = self.task(id);
+        let may = self.online.has(cpu) && task.allowed.has(cpu) && !task.new && (self.fair.is_some() || self.is_rt(id));
+        let near = self.topo.llc_of(by) == self.topo.llc_of(cpu);
+        may && (!near || by != cpu && self.cpu(cpu).nr_running == 0)
+    }
+
+    /// `rq->ttwu_pending` of a CPU.
+    pub fn set_ttwu_pending(&mut self, cpu: u32, pending: bool) {
+        self.cpu_mut(cpu).ttwu_pending = pending;
+        self.fair_touch(cpu);
+    }
+
     /// Second half, `ttwu_do_activate()`, under the run-queue lock of the chosen CPU.
     pub fn wake_activate(&mut self, id: TaskId, cpu: u32, selected: bool) {
         debug_assert_eq!(self.task(id).state, State::Waking);

@@ -53,6 +53,7 @@ impl World {
         lane.ticks = false;
         if !online {
             self.quiescent(m, cpu);
+            self.leave_wake_list(m, cpu);
             for irq in std::mem::take(&mut self.lane_mut(m, cpu).pending) {
                 self.undelivered(m, irq);
             }
@@ -79,7 +80,7 @@ impl World {
         match irq {
             Irq::Call(sender) => self.answer(m, sender),
             Irq::Sleep(_) | Irq::BpfTimer(_) | Irq::FairBandwidth(..) => self.interrupt(m, 0, irq, None),
-            Irq::Resched | Irq::Tick => {}
+            Irq::Resched | Irq::Tick | Irq::WakeList => {}
         }
     }
 

@@ -21,6 +21,8 @@ pub enum Irq {
     FairBandwidth(GroupId, u64),
     /// The timer of a task that sleeps is due.
     Sleep(TaskId),
+    /// Tasks are on the CPU's list of those that were woken for it.
+    WakeList,
     /// A function call, which the task that sent it waits for.
     Call(TaskId),
 }
@@ -71,6 +73,7 @@ impl World {
                 self.leave(m, cpu);
             }
             Irq::Sleep(task) => self.wake(m, cpu, task, false),
+            Irq::WakeList => self.take_wake_list(m, cpu),
             Irq::Call(sender) => self.answer(m, sender),
         }
         self.lane_mut(m, cpu).in_irq = false;
@@ -147,11 +150,24 @@ impl World {
         self.plan(at, Event::Activate { m, task, cpu, selected, waker: by });
     }
 
-    /// Second half: the task reaches the run queue, unless that is locked by a CPU that switches.
+    /// Second half, `ttwu_queue()`: the task reaches the run queue, unless that is locked by a CPU that switches, or the
+    /// list of those that its CPU is to take itself.
     pub(super) fn activate(&mut self, m: MachineId, task: TaskId, cpu: u32, selected: bool, waker: u32) {
         let began = waker;
         let waker = self.cpu_or_other(m, waker);
         self.wait_rq(m, cpu);
+        let by = self.curr(m, waker);
+        if self.machines[m.0 as usize].kernel.wakes_by_list(task, waker, cpu) {
+            self.lane_mut(m, began).wakes -= 1;
+            let moved = self.pause(m, waker);
+            let machine = &mut self.machines[m.0 as usize];
+            machine.kernel.set_ttwu_pending(cpu, true);
+            machine.wake_lists[cpu as usize].push((task, selected, by));
+            if machine.wake_lists[cpu as usize].len() == 1 {
+                self.send(m, waker, cpu, Irq::WakeList);
+            }
+            return self.waker_goes_on(m, waker, moved);
+        }
         let crosses = self.machines[m.0 as usize].kernel.cpu(cpu).crosses;
         let unlocked = crosses || (self.dispatch_unlocks && self.lane(m, cpu).segment == Segment::Switch(None));
         if self.machines[m.0 as usize].kernel.cpu(cpu).locked && !unlocked {
@@ -162,19 +178,15 @@ impl World {
         // Code of the waker: its own lane pays, as long as it runs.
         let moved = self.pause(m, waker);
         self.enter(m, waker);
-        self.machines[m.0 as usize].kernel.wake_activate(task, cpu, selected);
+        self.do_activate(m, task, cpu, selected, by);
         if unlocked {
             self.machines[m.0 as usize].kernel.look_again(cpu);
         }
-        self.note(3, u64::from(m.0) << 32 | u64::from(cpu), task.0.into());
-        if self.recording() {
-            let (clock, by) = (self.clock(m, task), self.curr(m, waker));
-            self.tell(m, cpu, What::Queued { task, clock, by });
-        }
-        if m == HOST {
-            self.trace_wakeup(task);
-        }
         self.leave(m, waker);
+        self.waker_goes_on(m, waker, moved);
+    }
+
+    fn waker_goes_on(&mut self, m: MachineId, waker: u32, moved: bool) {
         if moved {
             self.preempt_point(m, waker);
             self.halt_if_idle(m, waker);
@@ -182,5 +194,45 @@ impl World {
             // A vCPU that has left the guest meanwhile: it will look when it enters.
             self.pend(m, waker, Irq::Resched, Some(waker));
         }
+    }
+
+    /// `ttwu_do_activate()`, of a task that `by` has woken.
+    fn do_activate(&mut self, m: MachineId, task: TaskId, cpu: u32, selected: bool, by: Option<TaskId>) {
+        self.machines[m.0 as usize].kernel.wake_activate(task, cpu, selected);
+        self.note(3, u64::from(m.0) << 32 | u64::from(cpu), task.0.into());
+        if self.recording() {
+            let clock = self.clock(m, task);
+            self.tell(m, cpu, What::Queued { task, clock, by });
+        }
+        if m == HOST {
+            self.trace_wakeup(task);
+            self.stop_poll(cpu);
+        }
+    }
+
+    /// `sched_ttwu_pending()`: a CPU takes those that were woken for it. The lane is paused.
+    fn take_wake_list(&mut self, m: MachineId, cpu: u32) {
+        self.wait_rq(m, cpu);
+        for (task, selected, by) in std::mem::take(&mut self.machines[m.0 as usize].wake_lists[cpu as usize]) {
+            if self.machines[m.0 as usize].kernel.cpu(cpu).locked {
+                // Interrupts are off between choice and switch: it comes right after that.
+                self.lane_mut(m, cpu).wakes += 1;
+                self.machines[m.0 as usize].locked_out[cpu as usize].push((task, selected, cpu));
+                continue;
+            }
+            self.enter(m, cpu);
+            self.do_activate(m, task, cpu, selected, by);
+            self.leave(m, cpu);
+        }
+        self.machines[m.0 as usize].kernel.set_ttwu_pending(cpu, false);
+    }
+
+    /// A CPU goes: those that were woken for it are queued elsewhere.
+    pub(super) fn leave_wake_list(&mut self, m: MachineId, cpu: u32) {
+        for (task, selected, _) in std::mem::take(&mut self.machines[m.0 as usize].wake_lists[cpu as usize]) {
+            self.lane_mut(m, 0).wakes += 1;
+            self.plan(self.now, Event::Activate { m, task, cpu, selected, waker: 0 });
+        }
+        self.machines[m.0 as usize].kernel.set_ttwu_pending(cpu, false);
     }
 }

@@ -51,6 +51,8 @@ pub struct Vcpu {
     /// Its thread on the host.
     pub task: TaskId,
     pub(super) poll_ns: u64,
+    /// How long it polls at most in this halt, ns.
+    pub(super) polls: u64,
     pub(super) halted_at: u64,
     /// `vcpu->preempted`, `vcpu->ready`: it was taken off its CPU, or was woken.
     pub(super) preempted: bool,
@@ -207,6 +209,7 @@ impl World {
         let v = self.vcpu_mut(m, vcpu);
         v.halted_at = now;
         let poll = if alone { v.poll_ns } else { 0 };
+        v.polls = poll;
         self.state_mut(HOST, task).mode = Mode::Polls;
         self.set_left(HOST, cpu, self.costs.exit + self.costs.exit_work + poll);
         self.preempt_point(HOST, cpu);
@@ -234,18 +237,35 @@ impl World {
     /// Grows or shrinks the polling by how long a halt has lasted: `kvm_vcpu_halt()`.
     fn polled(&mut self, m: MachineId, vcpu: u32) {
         let now = self.now;
+        let most = costs::HALT_POLL_MAX[usize::from(self.vms[m.0 as usize - 1].arch != Arch::Arm64)];
         let v = self.vcpu_mut(m, vcpu);
         let lasted = now - v.halted_at;
         if lasted <= v.poll_ns {
             // Long enough.
-        } else if v.poll_ns > 0 && lasted > costs::HALT_POLL_MAX {
+        } else if v.poll_ns > 0 && lasted > most {
             v.poll_ns /= 2;
             if v.poll_ns < costs::HALT_POLL_START {
                 v.poll_ns = 0;
             }
-        } else if v.poll_ns < costs::HALT_POLL_MAX && lasted < costs::HALT_POLL_MAX {
-            v.poll_ns = (v.poll_ns * 2).clamp(costs::HALT_POLL_START, costs::HALT_POLL_MAX);
+        } else if v.poll_ns < most && lasted < most {
+            v.poll_ns = (v.poll_ns * 2).clamp(costs::HALT_POLL_START, most);
         }
+    }
+
+    /// `kvm_vcpu_can_poll()`: a poll is over as soon as somebody else wants the CPU (`single_task_running()`).
+    pub(super) fn stop_poll(&mut self, cpu: u32) {
+        let Some(task) = self.curr(HOST, cpu).filter(|task| self.state(HOST, *task).mode == Mode::Polls) else {
+            return;
+        };
+        let Some((m, vcpu)) = self.vcpu_of(task) else { return };
+        if self.machines[0].kernel.cpu(cpu).nr_running < 2 || self.lane(HOST, cpu).segment != Segment::Task {
+            return;
+        }
+        self.pause(HOST, cpu);
+        let poll = std::mem::take(&mut self.vcpu_mut(m, vcpu).polls);
+        let left = self.lane(HOST, cpu).left.saturating_sub(poll);
+        self.set_left(HOST, cpu, left);
+        self.resume(HOST, cpu);
     }
 
     /// Preempt notifiers of a switch on the host: `kvm_sched_out()`, `kvm_sched_in()`.

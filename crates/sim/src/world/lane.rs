@@ -248,6 +248,8 @@ impl World {
         if m == HOST {
             self.machines[0].kernel.probe_switch(prev, next, gone);
             self.vcpus_switch(prev, next, gone);
+            let vcpus = [prev, next].into_iter().flatten().filter(|task| self.vcpu_of(*task).is_some()).count();
+            self.burden(m, cpu, vcpus as u64 * self.costs.vcpu_switch);
         }
     }
 

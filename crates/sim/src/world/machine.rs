@@ -141,6 +141,8 @@ pub struct Machine {
     pub(super) bpf_timers: HashMap<u32, u32>,
     /// Wake-ups that wait for a run-queue lock, by CPU: task, whether the class chose the CPU, the waker's CPU.
     pub(super) locked_out: Vec<Vec<(TaskId, bool, u32)>>,
+    /// `rq->wake_list` of each CPU: task, whether the class chose the CPU, and who woke it.
+    pub(super) wake_lists: Vec<Vec<(TaskId, bool, Option<TaskId>)>>,
     /// Wake-ups of tasks that are about to leave their CPU, by CPU: task, the waker's CPU, whether it is to sleep.
     pub(super) on_cpu: Vec<Vec<(TaskId, u32, bool)>>,
     /// The guest kernel's preempt count of each CPU, which the host reads in place.
@@ -212,6 +214,7 @@ impl World {
             barriers: BTreeMap::new(),
             bpf_timers: HashMap::new(),
             locked_out: vec![Vec::new(); cpus as usize],
+            wake_lists: vec![Vec::new(); cpus as usize],
             on_cpu: vec![Vec::new(); cpus as usize],
             preempt_words: vec![0; cpus as usize].into_boxed_slice(),
         });

@@ -65,6 +65,7 @@ impl World {
             self.vms[vm as usize].vcpus.push(Vcpu {
                 task,
                 poll_ns: 0,
+                polls: 0,
                 halted_at: 0,
                 preempted: false,
                 ready: false,

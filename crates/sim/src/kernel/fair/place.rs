@@ -14,7 +14,8 @@ const BALANCE_LLC: u64 = 16_000_000;
 
 impl Kernel {
     pub(super) fn idle(&self, cpu: u32) -> bool {
-        self.online.has(cpu) && self.cpu(cpu).curr.is_none() && self.cpu(cpu).nr_running == 0 && !self.cpu(cpu).locked
+        let c = self.cpu(cpu);
+        self.online.has(cpu) && c.curr.is_none() && c.nr_running == 0 && !c.locked && !c.ttwu_pending
     }
 
     /// `select_task_rq_fair()` for a wake-up.
@@ -82,6 +83,9 @@ impl Kernel {
 
     /// `sched_balance_newidle()`: whether a task was fetched.
     pub(super) fn newidle_balance(&mut self, cpu: u32) -> bool {
+        if self.cpu(cpu).ttwu_pending {
+            return false;
+        }
         let (llc, all) = (self.topo.llc_cpus(cpu), 0..self.topo.cpus());
         self.pull(cpu, llc, 1, true) || (self.topo.nr_llcs() > 1 && self.pull(cpu, all, 1, true))
     }

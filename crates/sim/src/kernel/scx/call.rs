@@ -5,12 +5,53 @@ use std::ptr::null_mut;
 
 use super::super::counts::{Count, Kind};
 use super::super::{Kernel, TaskId};
+use crate::costs::Costs;
 use crate::native::{Done, Object, Ops, Probes, TaskPtr};
 
 /// `HARDIRQ_OFFSET` of linux/preempt.h.
 const HARDIRQ_OFFSET: u64 = 1 << 24;
 
+/// A program whose cost was measured by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Program {
+    SelectCpu,
+    Enqueue,
+    Dispatch,
+    Running,
+    Stopping,
+    Quiescent,
+    Tick,
+    ObserveSwitch,
+    ObserveWakeup,
+    Wfx,
+    TimerSaved,
+}
+
+impl Program {
+    /// What a run of it takes, ns; 0: that follows from what it calls.
+    fn cost(self, costs: &Costs) -> u64 {
+        match self {
+            Self::SelectCpu => costs.host_select_cpu,
+            Self::Enqueue => costs.host_enqueue,
+            Self::Dispatch => costs.host_dispatch,
+            Self::Running => costs.host_running,
+            Self::Stopping => costs.host_stopping,
+            Self::Quiescent => costs.host_quiescent,
+            Self::Tick => costs.host_tick,
+            Self::ObserveSwitch => costs.observe_switch,
+            Self::ObserveWakeup => costs.observe_wakeup,
+            Self::Wfx => costs.host_wfx,
+            Self::TimerSaved => costs.host_timer,
+        }
+    }
+}
+
 impl Kernel {
+    /// The program that is called next.
+    pub(super) fn calls(&mut self, program: Program) {
+        self.scx.operation.program = Some(program);
+    }
+
     /// `SCX_CALL_OP()`: an operation on no task in particular. `locked` is the CPU whose run queue is locked meanwhile.
     pub(in super::super) fn scx_call<R>(&mut self, locked: Option<u32>, call: impl FnOnce(&Object, &Ops) -> R) -> R {
         self.call_about([null_mut(); 2], locked, call)
@@ -40,6 +81,7 @@ impl Kernel {
             unsafe { *self.task(task).fields.preempt_count = if self.in_irq { HARDIRQ_OFFSET } else { 0 } };
         }
         let outer = std::mem::replace(&mut self.scx.operation.locked_rq, locked);
+        let program = self.scx.operation.program.take();
         let machine: *mut Self = self;
         // SAFETY: `machine` is derived from this exclusive borrow, and the borrow is not used until the object has
         // returned; the object's calls back are the only users of `machine` meanwhile. `object` points into it, and no
@@ -59,7 +101,10 @@ impl Kernel {
             ((*context).machine, (*context).cpu, (*context).current, (*context).subjects) = saved;
             let Done { helpers, lookups, atomics, inlined, shared } = std::mem::take(&mut (*context).done);
             let costs = (*machine).costs;
-            (*machine).spent += costs.operation + (helpers + lookups) * costs.helper;
+            let host = (*object).probes.is_some();
+            let measured = program.filter(|_| host).map_or(0, |program| program.cost(&costs));
+            let counted = (helpers + lookups) * costs.helper;
+            (*machine).spent += costs.operation + if measured > 0 { measured } else { counted };
             (*machine).counts.add(Count { events: 0, operations: 1, helpers, lookups, atomics, inlined, shared });
             result
         };
@@ -86,6 +131,7 @@ impl Kernel {
         let of = |k: &Self, task: Option<TaskId>| task.map_or(k.idle_pointer(), |task| k.pointer(task));
         let (out, into) = (of(self, prev), of(self, next));
         self.counted(Kind::Switch, |kernel| {
+            kernel.calls(Program::ObserveSwitch);
             kernel.call_probes(|probes| {
                 // SAFETY: the pointers are the object's.
                 unsafe { (probes.switch)(!gone, out, into, u32::from(gone)) };
@@ -97,6 +143,7 @@ impl Kernel {
     pub(crate) fn probe_wakeup(&mut self, task: TaskId) {
         let pointer = self.pointer(task);
         self.counted(Kind::Wake, |kernel| {
+            kernel.calls(Program::ObserveWakeup);
             kernel.call_probes(|probes| {
                 // SAFETY: the pointer is the object's.
                 unsafe { (probes.wakeup)(pointer) };
@@ -107,6 +154,7 @@ impl Kernel {
     /// The tracepoint kvm_wfx_arm64: the current thread's guest waits for an event.
     pub(crate) fn probe_wfx(&mut self) {
         self.counted(Kind::Yield, |kernel| {
+            kernel.calls(Program::Wfx);
             kernel.call_probes(|probes| {
                 // SAFETY: the program takes plain numbers.
                 unsafe { (probes.wfx)(0, true) };
@@ -119,6 +167,7 @@ impl Kernel {
     pub(crate) fn probe_timer_saved(&mut self, task: TaskId) {
         let pointer = self.pointer(task);
         self.counted(Kind::Switch, |kernel| {
+            kernel.calls(Program::TimerSaved);
             kernel.call_probes(|probes| {
                 // SAFETY: the pointer is the object's.
                 unsafe { (probes.timer_saved)(pointer) };

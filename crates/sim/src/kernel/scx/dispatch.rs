@@ -1,6 +1,7 @@
 //! What runs next on a CPU.
 
 use super::super::{Kernel, TaskId};
+use super::call::Program;
 use super::dsq::{DsqIndex, Insertion};
 use super::enqueue::{Direct, OpsState};
 use super::immed::Reason;
@@ -84,6 +85,7 @@ impl Kernel {
         for left in (0..DISPATCH_LOOPS).rev() {
             self.scx.operation.dispatching.cpu = cpu;
             self.scx.operation.dispatching.tasks = 0;
+            self.calls(Program::Dispatch);
             self.scx_call(Some(cpu), |_, _| {
                 // SAFETY: the pointer is the object's or null, which stands for the idle task.
                 unsafe { dispatch(cpu as i32, pointer) };
@@ -206,6 +208,7 @@ impl Kernel {
         if !self.queued(id) {
             return;
         }
+        self.calls(Program::Stopping);
         self.scx_call_task(id, |ops, task| {
             if let Some(stopping) = ops.stopping {
                 // SAFETY: the pointer is the object's.
@@ -237,6 +240,7 @@ impl Kernel {
         self.unlink_from_dsq(id);
         let clock = self.clock_task(cpu);
         self.task_mut(id).exec_start = clock;
+        self.calls(Program::Running);
         self.scx_call_task(id, |ops, task| {
             if let Some(running) = ops.running {
                 // SAFETY: the pointer is the object's.

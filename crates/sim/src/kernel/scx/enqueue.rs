@@ -1,6 +1,7 @@
 //! The ways of a task into the scheduler's queues and out of them.
 
 use super::super::{Kernel, TaskId, task::State};
+use super::call::Program;
 use super::dsq::{DirectSlot, Insertion};
 use super::immed::Reason;
 use super::{SLICE_DFL, enq};
@@ -87,6 +88,7 @@ impl Kernel {
             return self.dispatch_enqueue(self.global_dsq(), id, Insertion::plain(flags));
         };
         let outer = std::mem::replace(&mut self.scx.operation.direct, DirectSlot::For(id));
+        self.calls(Program::Enqueue);
         // SAFETY: the pointer is the object's.
         self.scx_call_task(id, |_, task| unsafe { enqueue(task, flags) });
         self.scx.operation.direct = outer;
@@ -152,6 +154,7 @@ impl Kernel {
         self.leave_custody(id, flags);
         if self.cpu(cpu).curr == Some(id) {
             self.update_curr_scx(cpu);
+            self.calls(Program::Stopping);
             self.scx_call_task(id, |ops, task| {
                 if let Some(stopping) = ops.stopping {
                     // SAFETY: the pointer is the object's.
@@ -159,6 +162,7 @@ impl Kernel {
                 }
             });
         }
+        self.calls(Program::Quiescent);
         self.scx_call_task(id, |ops, task| {
             if let Some(quiescent) = ops.quiescent {
                 // SAFETY: the pointer is the object's.
@@ -195,6 +199,7 @@ impl Kernel {
         self.scx.operation.in_select_cpu = Some(id);
         let pointer = self.pointer(id);
         let about = [pointer, std::ptr::null_mut()];
+        self.calls(Program::SelectCpu);
         // SAFETY: the pointer is the object's.
         let cpu = self.call_about(about, None, |_, _| unsafe { select(pointer, prev as i32, wake_flags) });
         self.scx.operation.in_select_cpu = None;
@@ -212,6 +217,7 @@ impl Kernel {
         if self.scx.bypass {
             self.set_task_slice(curr, 0);
         } else {
+            self.calls(Program::Tick);
             self.scx_call_task(curr, |ops, task| {
                 if let Some(tick) = ops.tick {
                     // SAFETY: the pointer is the object's.

@@ -101,6 +101,8 @@ pub(super) struct ScxOperation {
     /// The CPU whose run queue is locked: `scx_locked_rq()`.
     locked_rq: Option<u32>,
     in_select_cpu: Option<TaskId>,
+    /// The program that is about to be called, where its cost is known by itself.
+    program: Option<call::Program>,
     dispatching: dispatch::Buffer,
     /// Inserts into other CPUs' local queues that wait until the run queue can be unlocked.
     deferred: Vec<TaskId>,
