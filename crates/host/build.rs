@@ -3,7 +3,9 @@
 use entrain_bpf_build::Skeleton;
 
 fn main() {
-    Skeleton::of("discover").plain(&["entrain_found", "entrain_found_kind"]).build();
+    Skeleton::of("discover")
+        .plain(&["entrain_found", "entrain_found_kind", "entrain_list_args", "entrain_look_args"])
+        .build();
     Skeleton::of("observe")
         .plain(&["entrain_vcpu", "entrain_vm", "entrain_slot", "entrain_pcpu"])
         .plain(&["entrain_event", "entrain_event_kind", "entrain_wait", "entrain_wait_key", "entrain_wait_cause"])

@@ -14,6 +14,7 @@ use std::time::Duration;
 use crossbeam_channel::{Sender, bounded, unbounded};
 use tracing::warn;
 
+use crate::said;
 use crate::seccomp::{Part, confine_or_say};
 
 /// How long a look may take. Looks end by themselves after a few milliseconds; the rest is for a busy host. The
@@ -67,10 +68,12 @@ impl Eyes {
             self.jobs = None;
             self.lost.push(Lost { user, back });
             let lost = self.lost.len();
-            warn!(
-                "looking into a VM's process of user {user} is held up (memory that somebody has yet to bring?); its VMs are \
-                 not looked at before that ends; {lost} of {MOST} such"
-            );
+            if said::may(user) {
+                warn!(
+                    "looking into a VM's process of user {user} is held up (memory that somebody has yet to bring?); its VMs \
+                     are not looked at before that ends; {lost} of {MOST} such"
+                );
+            }
         }
         seen
     }

@@ -1,7 +1,7 @@
 //! Which VMs this host runs, for whoever wants to know: the daemon, the recorder.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -9,17 +9,25 @@ use entrain_bpf::{ArrayView, Error, Step};
 use entrain_system::Root;
 use libbpf_rs::query::MapInfoIter;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Iter, Link, MapHandle};
+use libbpf_rs::{Iter, Link, MapCore, MapHandle};
 
 use crate::discover::{FoundVm, group};
 use crate::identity::Identity;
-use crate::interface::{Found, HOST_VCPUS, Vcpu, from_bytes};
+use crate::interface::{FOUND_VM, Found, HOST_VCPUS, ListArgs, LookArgs, Vcpu, from_bytes};
+use crate::programs::run;
 use crate::skeleton::discover;
+use crate::vm_list::{Kernel, Seen, VmList};
 
-/// The loaded discovery program; it runs only when it is asked.
+/// The loaded discovery programs; they run only when they are asked.
 pub struct Finder {
+    programs: Loaded,
+    list: VmList,
+}
+
+struct Loaded {
     link: Link,
     skel: discover::DiscoverSkel<'static>,
+    table: ArrayView<Found>,
 }
 
 /// A VM that runs on this host.
@@ -56,27 +64,25 @@ impl Finder {
         let open = discover::DiscoverSkelBuilder::default().open(storage).map_err(Error::at(Step::Open, "discover"))?;
         let skel = open.load().map_err(Error::at(Step::Load, "discover"))?;
         let link = skel.progs.discover.attach().map_err(Error::at(Step::Attach, "discover"))?;
-        Ok(Self { link, skel })
+        let entries = skel.maps.found.max_entries() as usize;
+        // SAFETY: the skeleton's type of the map's value, plain numbers all.
+        let table = unsafe { ArrayView::new(skel.maps.found.as_fd(), entries) };
+        let table = table.map_err(|error| Error::at(Step::Run, "found")(std::io::Error::from(error).into()))?;
+        Ok(Self { programs: Loaded { link, skel, table }, list: VmList::default() })
     }
 
-    /// One pass over all open files of all processes: VMs by the address of the kernel's struct kvm.
-    pub(crate) fn vms(&mut self) -> Result<BTreeMap<u64, FoundVm>, Error> {
-        Ok(group(&self.records()?))
-    }
-
-    fn records(&mut self) -> Result<Vec<Found>, Error> {
-        if let Some(data) = self.skel.maps.bss_data.as_deref_mut() {
-            data.pass += 1;
-        }
-        let mut iter = Iter::new(&self.link).map_err(Error::at(Step::Run, "discover"))?;
-        let mut bytes = Vec::new();
-        iter.read_to_end(&mut bytes).map_err(|e| Error::at(Step::Run, "discover")(libbpf_rs::Error::from(e)))?;
-        Ok(bytes.chunks_exact(size_of::<Found>()).filter_map(from_bytes).collect())
+    /// The VMs that there are now, by the address of the kernel's struct kvm; `None`: that cannot be said now.
+    pub(crate) fn vms(&mut self) -> Result<Option<BTreeMap<u64, FoundVm>>, Error> {
+        Ok(match self.list.look(&mut self.programs)? {
+            Seen::All(records) => Some(group(&records)),
+            Seen::Changing => None,
+            Seen::Unknown => Some(group(&self.programs.walk()?)),
+        })
     }
 
     /// The VMs that have run, by pid.
     pub fn machines(&mut self) -> Result<Vec<Machine>, Error> {
-        let found = self.vms()?;
+        let found = self.vms()?.unwrap_or_default();
         let mut machines: Vec<Machine> = found
             .into_iter()
             .filter(|(_, found)| !found.vcpus.is_empty())
@@ -99,6 +105,63 @@ impl Finder {
         machines.sort_by_key(|machine| (machine.pid, machine.kvm));
         Ok(machines)
     }
+}
+
+impl Loaded {
+    /// One pass over all open files of all processes.
+    fn iterate(&mut self) -> Result<Iter, Error> {
+        if let Some(data) = self.skel.maps.bss_data.as_deref_mut() {
+            data.pass += 1;
+        }
+        Iter::new(&self.link).map_err(Error::at(Step::Run, "discover"))
+    }
+
+    /// Everything about all VMs that an open file leads to.
+    fn walk(&mut self) -> Result<Vec<Found>, Error> {
+        let mut bytes = Vec::new();
+        self.iterate()?.read_to_end(&mut bytes).map_err(at("discover"))?;
+        Ok(bytes.chunks_exact(size_of::<Found>()).filter_map(from_bytes).collect())
+    }
+
+    fn found(&self, count: u32) -> Vec<Found> {
+        (0..self.table.entries().min(count as usize)).map(|entry| self.table.get(entry)).collect()
+    }
+}
+
+impl Kernel for Loaded {
+    type Error = Error;
+
+    fn first(&mut self) -> Result<Option<u64>, Error> {
+        let mut iter = self.iterate()?;
+        let mut record = [0; size_of::<Found>()];
+        loop {
+            // The kernel hands out what there is as soon as it fills the buffer, and looks no further.
+            match iter.read(&mut record) {
+                Ok(0) => return Ok(None),
+                Ok(_) => match from_bytes::<Found>(&record) {
+                    Some(found) if found.kind == FOUND_VM => return Ok(Some(found.c)),
+                    _ => {}
+                },
+                // A million files without one.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(at("discover")(error)),
+            }
+        }
+    }
+
+    fn list(&mut self, args: &mut ListArgs) -> Result<Vec<Found>, Error> {
+        run(&self.skel.progs.list_vms, "list_vms", args)?;
+        Ok(self.found(args.count))
+    }
+
+    fn look(&mut self, args: &mut LookArgs) -> Result<Vec<Found>, Error> {
+        run(&self.skel.progs.look_into_vm, "look_into_vm", args)?;
+        Ok(self.found(args.count))
+    }
+}
+
+fn at(program: &str) -> impl Fn(std::io::Error) -> Error {
+    move |error| Error::at(Step::Run, program)(libbpf_rs::Error::from(error))
 }
 
 /// The daemon's table of vCPUs, if a daemon of this version runs.

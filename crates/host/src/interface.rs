@@ -4,7 +4,9 @@
 use crate::skeleton::discover::types::entrain_found_kind;
 use crate::skeleton::observe::types::{entrain_event_kind, entrain_link_op, entrain_wait_cause};
 
-pub(crate) use crate::skeleton::discover::types::entrain_found as Found;
+pub(crate) use crate::skeleton::discover::types::{
+    entrain_found as Found, entrain_list_args as ListArgs, entrain_look_args as LookArgs,
+};
 pub(crate) use crate::skeleton::observe::types::{
     entrain_event as Event, entrain_link_args as LinkArgs, entrain_pairing as Pairing, entrain_pcpu as Pcpu,
     entrain_selftest_args as SelftestArgs, entrain_side as Side, entrain_slot as Slot, entrain_tick_args as TickArgs,
@@ -37,12 +39,16 @@ pub(crate) const LINK_CLOSE: LinkOp = entrain_link_op::ENTRAIN_LINK_OP_CLOSE;
 /// Exchange, after a close and a grace period.
 pub(crate) const LINK_RELEASE: LinkOp = entrain_link_op::ENTRAIN_LINK_OP_RELEASE;
 
-/// `Found::kind`: a VM; `a` = vCPUs created, `id` = its process's user.
+/// `Found::kind`: a VM; `a` = vCPUs created, `c` = its place in KVM's list or 0, `id` = its process's user.
 pub(crate) const FOUND_VM: entrain_found_kind = entrain_found_kind::ENTRAIN_FOUND_VM;
 /// `Found::kind`: a vCPU; `a` = struct kvm_vcpu, `id` = vcpu_id.
 pub(crate) const FOUND_VCPU: entrain_found_kind = entrain_found_kind::ENTRAIN_FOUND_VCPU;
 /// `Found::kind`: a memory slot; `a` = gpa, `b` = size, `c` = hva, `id` = flags.
 pub(crate) const FOUND_SLOT: entrain_found_kind = entrain_found_kind::ENTRAIN_FOUND_SLOT;
+/// `Found::kind`: a member of KVM's list of VMs that is no VM of a process; `c` = its place.
+pub(crate) const FOUND_MEMBER: entrain_found_kind = entrain_found_kind::ENTRAIN_FOUND_MEMBER;
+/// `LookArgs::generation` that no memory slots have.
+pub(crate) const NO_GENERATION: u64 = u64::MAX;
 
 /// `WaitKey::cause`.
 pub(crate) type WaitedFor = entrain_wait_cause;

@@ -1,11 +1,12 @@
 //! entrain host: finds virtual machines, pairs with their guests, publishes to them and schedules them.
 //!
-//! The daemon ([`daemon`]) discovers VMs by a BPF iterator over KVM's files (`discover`), keeps them in a table
+//! The daemon ([`daemon`]) discovers VMs by KVM's own list of them (`finder`), keeps them in a table
 //! (`fleet`), finds the agents in their guests (doorbell, or `scan`), verifies and pairs (`register`, `pair`), and leaves
 //! all that happens at a context switch to `bpf/observe.bpf.c`. What it does beside that is a `mode`; the host's scheduler is
 //! one ([`schedule`]). `status` is what others can ask it.
 
 mod affinity;
+mod allowance;
 mod cgroup;
 mod cgroup_namespace;
 mod channel;
@@ -38,6 +39,7 @@ mod program_info;
 mod programs;
 mod register;
 mod rivals;
+mod said;
 mod scan;
 pub mod schedule;
 mod seccomp;
@@ -51,6 +53,7 @@ pub mod uclamp;
 #[doc(hidden)]
 pub mod untrusted;
 mod vm;
+mod vm_list;
 mod waits;
 
 pub use channel::Channel;

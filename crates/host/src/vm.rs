@@ -16,9 +16,10 @@ use crate::rivals::{Refused, Rival};
 use crate::scan::Scan;
 
 /// Says something about a VM, by one of `tracing`'s levels: for people with its name before it, for the journal with its
-/// name and UUID as fields.
+/// name and UUID as fields. What is said of one user's VMs is bounded ([`crate::said`]), but for `debug`.
 macro_rules! about {
-    ($level:ident, $vm:expr, $($text:tt)+) => {
+    (debug, $vm:expr, $($text:tt)+) => { crate::vm::about!(@ debug, $vm, $($text)+) };
+    (@ $level:ident, $vm:expr, $($text:tt)+) => {
         tracing::$level!(
             vm = $vm.name(),
             uuid = $vm.identity.uuid.as_deref(),
@@ -26,6 +27,11 @@ macro_rules! about {
             $vm.name(),
             format_args!($($text)+)
         )
+    };
+    ($level:ident, $vm:expr, $($text:tt)+) => {
+        if crate::said::may($vm.found.user) {
+            crate::vm::about!(@ $level, $vm, $($text)+);
+        }
     };
 }
 pub(crate) use about;

@@ -1,55 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Finds the VMs of any VMM: every open file of every process that KVM made, whatever the VMM is called.
+ * Finds the VMs of any VMM, whatever it is called: by KVM's own list of them (discover/list.bpf.h), once one is known.
+ * The first one is found here, among the open files of all processes; where a kernel keeps no such list that these
+ * programs know, all of them are.
  *
  * KVM's files live in the kernel's own file system for anonymous inodes, where user space cannot choose names, so a
  * file there called "kvm-vm" or "kvm-vcpu:N" is KVM's. Its private data is the struct kvm or kvm_vcpu. All reads go
  * through probes, without locks: a VM that changes meanwhile is seen right at the next pass, and the daemon checks
  * everything against the VMM's own memory map before it relies on it.
  */
-#include "kernel.h"
-#include "interface.h"
+#include "discover/list.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
-#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-
-typedef struct {
-	unsigned int val;
-} kuid_t;
-
-struct cred {
-	kuid_t uid;
-};
-
-/* What of a task only this program reads; the loader takes what stands before the three underscores for the name. */
-struct task_struct___owner {
-	const struct cred *cred;
-};
-
-/* x86 keeps the offset in the vCPU, arm64 in its virtual timer. */
-struct arch_timer_cpu {
-	struct arch_timer_context timers[2];
-};
-
-struct kvm_vcpu_arch___counter {
-	__u64 l1_tsc_offset;
-	struct arch_timer_cpu timer_cpu;
-};
-
-struct kvm_vcpu___counter {
-	struct kvm_vcpu_arch___counter arch;
-};
-
-#pragma clang attribute pop
-
 #define ANON_INODE_FS_MAGIC 0x09041934
-#define PAGE_SHIFT	    12
-
-/* Emitted slots per VM and nodes looked at per hash bucket; a QEMU guest has some 10 to 60 slots in 128 buckets. */
-#define MAX_SLOTS 256
-#define MAX_CHAIN 64
-#define BUCKETS	  128
 
 static __always_inline bool is_vm(const char *name)
 {
@@ -96,106 +60,25 @@ static __always_inline bool told__first(const void *what)
 	return true;
 }
 
-static void tell(struct seq_file *seq, struct entrain_found *out)
+/* The program's output has a bound of its own, beside the table's. */
+static __always_inline bool tell(struct seq_file *seq, struct entrain_found *record)
 {
+	if (!seq)
+		return found__add(record);
 	if (told_pass != pass) {
 		told_pass = pass;
 		told_records = 0;
 		told_tgid = 0;
 	}
-	if (told_tgid != out->tgid) {
-		told_tgid = out->tgid;
+	if (told_tgid != record->tgid) {
+		told_tgid = record->tgid;
 		told_process = 0;
 	}
 	if (told_records >= PASS_RECORDS || told_process >= PROCESS_RECORDS)
-		return;
+		return false;
 	told_records++;
 	told_process++;
-	bpf_seq_write(seq, out, sizeof(*out));
-}
-
-/* Never used: what an iterator writes has no BTF of its own, and its type reaches Rust through the skeleton. */
-struct entrain_found entrain_found_layout;
-
-/* What the slots of one VM are read with. */
-struct slots {
-	struct seq_file *seq;
-	struct kvm *kvm;
-	int tgid;
-	int emitted;
-	/* Address of the table of buckets, and from a slot to the node by which it is in one. */
-	__u64 buckets;
-	__u64 to_node;
-};
-
-/* One bucket. `bpf_loop` calls it, since kernels before 6.4 have no other loop that is not unrolled by the verifier. */
-static long emit_bucket(__u32 bucket, struct slots *slots)
-{
-	struct entrain_found out = {
-		.kind = ENTRAIN_FOUND_SLOT,
-		.tgid = slots->tgid,
-		.kvm = (__u64)slots->kvm,
-	};
-	struct hlist_node *node = NULL;
-	int i;
-
-	bpf_probe_read_kernel(&node, sizeof(node), (void *)(slots->buckets + bucket * sizeof(struct hlist_head)));
-	for (i = 0; i < MAX_CHAIN; i++) {
-		struct kvm_memory_slot *slot;
-
-		if (!node)
-			return 0;
-		if (slots->emitted >= MAX_SLOTS)
-			return 1;
-		slot = (void *)node - slots->to_node;
-		out.a = BPF_CORE_READ(slot, base_gfn) << PAGE_SHIFT;
-		out.b = (__u64)BPF_CORE_READ(slot, npages) << PAGE_SHIFT;
-		out.c = BPF_CORE_READ(slot, userspace_addr);
-		out.id = BPF_CORE_READ(slot, flags);
-		tell(slots->seq, &out);
-		slots->emitted++;
-		node = BPF_CORE_READ(node, next);
-	}
-	return 0;
-}
-
-static __always_inline void emit_slots(struct seq_file *seq, struct kvm *kvm, int tgid)
-{
-	struct kvm_memslots *table = BPF_CORE_READ(kvm, memslots[0]);
-	int node_idx = BPF_CORE_READ(table, node_idx) & 1;
-	struct slots slots = {
-		.seq = seq,
-		.kvm = kvm,
-		.tgid = tgid,
-		.buckets = (__u64)table + bpf_core_field_offset(struct kvm_memslots, id_hash),
-		.to_node =
-			bpf_core_field_offset(struct kvm_memory_slot, id_node) + node_idx * sizeof(struct hlist_node),
-	};
-
-	bpf_loop(BUCKETS, emit_bucket, &slots, 0);
-}
-
-/*
- * By how much a vCPU's counter is ahead of the host's (TSC, or arm64's virtual counter): it ties the clocks of a
- * recording in the guest to those of one on the host. False where the kernel keeps it otherwise, or KVM scales the
- * counter.
- */
-static __always_inline bool vcpu__counter(struct kvm_vcpu *vcpu, __u64 *ahead)
-{
-	struct kvm_vcpu___counter *known = (void *)vcpu;
-	__u64 *behind, value = 0;
-
-	if (bpf_core_field_exists(known->arch.l1_tsc_offset)) {
-		*ahead = BPF_CORE_READ(known, arch.l1_tsc_offset);
-		return true;
-	}
-	if (!bpf_core_field_exists(known->arch.timer_cpu) ||
-	    !bpf_core_field_exists(struct arch_timer_offset, vm_offset))
-		return false;
-	behind = BPF_CORE_READ(known, arch.timer_cpu.timers[TIMER_VTIMER].offset.vm_offset);
-	if (!behind || bpf_probe_read_kernel(&value, sizeof(value), behind))
-		return false;
-	*ahead = -value;
+	bpf_seq_write(seq, record, sizeof(*record));
 	return true;
 }
 
@@ -221,22 +104,16 @@ int discover(struct bpf_iter__task_file *ctx)
 		out.tgid = task->tgid;
 		out.kvm = (__u64)kvm;
 		out.a = BPF_CORE_READ(kvm, created_vcpus);
-		out.id = BPF_CORE_READ((struct task_struct___owner *)task, cred, uid.val);
+		out.c = kvm__node(kvm);
+		out.id = task__user(task);
 		tell(seq, &out);
-		emit_slots(seq, kvm, task->tgid);
+		kvm__emit_slots(seq, kvm, BPF_CORE_READ(kvm, memslots[0]), task->tgid);
 	} else if (is_vcpu(name)) {
 		struct kvm_vcpu *vcpu = file->private_data;
+		struct kvm *kvm = BPF_CORE_READ(vcpu, kvm);
 
-		if (BPF_CORE_READ(vcpu, kvm, mm) != task->mm || !told__first(vcpu))
-			return 0;
-		out.kind = ENTRAIN_FOUND_VCPU;
-		out.tgid = task->tgid;
-		out.kvm = (__u64)BPF_CORE_READ(vcpu, kvm);
-		out.a = (__u64)vcpu;
-		out.id = BPF_CORE_READ(vcpu, vcpu_id);
-		out.tid = BPF_CORE_READ(vcpu, pid, numbers[0].nr);
-		out.c = vcpu__counter(vcpu, &out.b);
-		tell(seq, &out);
+		if (BPF_CORE_READ(kvm, mm) == task->mm && told__first(vcpu))
+			vcpu__emit(seq, vcpu, kvm, task->tgid);
 	}
 	return 0;
 }

@@ -178,9 +178,11 @@ struct entrain_selftest_args {
 
 /* What the discovery reports. */
 enum entrain_found_kind {
-	ENTRAIN_FOUND_VM = 1,	/* a = vCPUs created, id = user of the process */
+	ENTRAIN_FOUND_VM = 1,	/* a = vCPUs created, c = its place in KVM's list or 0, id = user of the process */
 	ENTRAIN_FOUND_VCPU = 2, /* a = struct kvm_vcpu, id = vcpu_id, tid; c = 1: b = its counter minus the host's */
 	ENTRAIN_FOUND_SLOT = 3, /* a = gpa, b = size, c = hva, id = flags */
+	ENTRAIN_FOUND_MEMBER =
+		4, /* of KVM's list, but no VM of a process: its head, or a VM that ends; c = its place */
 };
 
 struct entrain_found {
@@ -190,6 +192,27 @@ struct entrain_found {
 	__u64 a, b, c;
 	__u32 id;
 	__s32 tid;
+};
+
+struct entrain_list_args {
+	__u64 at;    /* a member of KVM's list of VMs */
+	__u32 count; /* out: records in the table */
+	/* out: 0; -ESTALE when it is none; -EAGAIN when the list changed meanwhile; -EOPNOTSUPP when it is kept
+	 * otherwise */
+	__s32 error;
+};
+
+/* No VM's memory slots ever have it. */
+#define ENTRAIN_NO_GENERATION (~0ULL)
+
+struct entrain_look_args {
+	__u64 kvm;
+	__u64 generation; /* of the memory slots that are known, which are left out then; out: of those that there are
+			   */
+	__s32 tgid;
+	__u32 count; /* out: records in the table */
+	__s32 error; /* out: 0, or -ESTALE when there is no such VM of that process any more */
+	__u32 pad;
 };
 
 #endif /* ENTRAIN_HOST_INTERFACE_H */

@@ -10,6 +10,7 @@ use super::events::{Event, Events};
 use super::heartbeat::{self, Heart};
 use super::instance::tell_service_manager;
 use super::timers::{Task, Timers};
+use crate::allowance::Allowance;
 use crate::classes::apply::{Running, Weights};
 use crate::classes::{self, Classes, Publish};
 use crate::error::HostError;
@@ -25,9 +26,11 @@ use crate::waits::Waits;
 const DISCOVERY: Duration = Duration::from_secs(1);
 /// The search for agents takes so long at a time; how much in all, the fleet's allowance says.
 const SEARCH: Duration = Duration::from_millis(20);
-/// A look for VMs takes at most one part in so many of the time: it walks every open file of every process, and any user
-/// may open half a million, or end vCPUs, which asks for a look, without end.
-const DISCOVERY_PART: u32 = 20;
+/// Looks for VMs take at most one part in so many of a CPU, 2 %, and what can be saved up: whatever users make them cost,
+/// and however often vCPUs that end ask for one. With the fleet's search that is the 5 % that the daemon may take, beside
+/// the heartbeat.
+const DISCOVERY_PART: u32 = 50;
+const DISCOVERY_SAVED: Duration = Duration::from_millis(200);
 /// How much of each heartbeat the self-test hammers; the vCPUs need the rest.
 const SELFTEST: Duration = Duration::from_millis(50);
 
@@ -44,8 +47,8 @@ pub(super) struct MainLoop {
     timers: Timers,
     /// Rings whose VM was not known: thread, process, page.
     unheard: Vec<(i32, i32, u64)>,
-    /// Before this no VMs are looked for.
-    rested: Instant,
+    /// For looking for VMs.
+    allowance: Allowance,
     heart: Heart,
     pcpus: Pcpus,
     classes: Option<Classes>,
@@ -89,7 +92,7 @@ impl MainLoop {
             events,
             timers: Timers::new(started),
             unheard: Vec::new(),
-            rested: started,
+            allowance: Allowance::new(started, DISCOVERY_PART, DISCOVERY_SAVED),
             heart,
             pcpus,
             classes,
@@ -153,7 +156,7 @@ impl MainLoop {
         if self.timers.is_due(Task::Discovery, now) {
             tell_service_manager(NotifyState::Watchdog);
             self.discover()?;
-            self.timers.set(Task::Discovery, self.rested.max(now + DISCOVERY));
+            self.timers.set(Task::Discovery, self.allowance.ready(Instant::now()).max(now + DISCOVERY));
         }
         if self.timers.is_due(Task::Shares, now) {
             self.fleet.share_cpus()?;
@@ -182,12 +185,13 @@ impl MainLoop {
 
     /// VMs may have changed.
     fn look_soon(&mut self) {
-        self.timers.set(Task::Discovery, self.rested.max(Instant::now()));
+        self.timers.set(Task::Discovery, self.allowance.ready(Instant::now()));
     }
 
     fn discover(&mut self) -> Result<(), HostError> {
         let start = Instant::now();
-        let followed = self.finder.vms().and_then(|found| self.fleet.follow(found));
+        let found = self.finder.vms();
+        let followed = found.and_then(|found| found.map_or(Ok(()), |found| self.fleet.follow(found)));
         if let Err(error) = followed.and_then(|()| self.fleet.check_counts()) {
             // Out of memory and the like: the VMs that are known go on, and the next pass is a second away.
             warn!("cannot look for VMs now: {error}");
@@ -201,7 +205,7 @@ impl MainLoop {
         self.waits.learn(&self.fleet);
         self.work.discoveries += 1;
         let took = start.elapsed();
-        self.rested = Instant::now() + took * (DISCOVERY_PART - 1);
+        self.allowance.take(took);
         self.work.discovery_ns += took.as_nanos() as u64;
         self.fleet.look_again();
         self.search();

@@ -41,42 +41,9 @@ fn keep<K: Ord + Copy>(had: &mut BTreeMap<K, Duration>, present: impl Iterator<I
     *had = present.map(|key| (key, had.get(&key).copied().unwrap_or(least))).collect();
 }
 
-/// A part of one CPU's time that may be saved up.
-#[derive(Debug)]
-pub(super) struct Allowance {
-    /// What is there at `at`; below zero where more was taken.
-    left: i128,
-    at: std::time::Instant,
-}
-
-/// One part in so many of the time that passes: 4 % of a CPU.
-const PART: i128 = 25;
-/// What can be saved up: the first pass over 16 GiB, or 40 s of waiting.
-const SAVED: i128 = 1_600_000_000;
-
-impl Allowance {
-    /// All that can be saved up.
-    pub(super) fn new(now: std::time::Instant) -> Self {
-        Self { left: SAVED, at: now }
-    }
-
-    /// What may be taken now.
-    pub(super) fn left(&mut self, now: std::time::Instant) -> Duration {
-        self.left = (self.left + now.saturating_duration_since(self.at).as_nanos() as i128 / PART).min(SAVED);
-        self.at = now;
-        Duration::from_nanos(self.left.max(0) as u64)
-    }
-
-    /// So much was taken.
-    pub(super) fn take(&mut self, took: Duration) {
-        self.left -= took.as_nanos() as i128;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Instant;
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -113,19 +80,5 @@ mod tests {
             stays += run(&mut turns, &[(1, 7), (new, new as u32 + 7)], 2).get(&1).copied().unwrap_or(0);
         }
         assert!((95..=105).contains(&stays), "{stays}");
-    }
-
-    #[test]
-    fn an_allowance_is_a_part_of_the_time_and_what_was_saved() {
-        let start = Instant::now();
-        let mut allowance = Allowance::new(start);
-        let (mut now, mut taken) = (start, Duration::ZERO);
-        while now < start + Duration::from_secs(1000) {
-            let piece = allowance.left(now).min(40 * MS);
-            allowance.take(piece);
-            taken += piece;
-            now += 100 * MS;
-        }
-        assert!((Duration::from_secs(41)..Duration::from_secs(42)).contains(&taken), "{taken:?}");
     }
 }

@@ -313,7 +313,8 @@ impl Kernel for Programs {
     }
 }
 
-fn run<T: bytemuck::Pod>(prog: &ProgramMut<'_>, name: &str, args: &mut T) -> Result<(), Error> {
+/// Calls a program of kind syscall, which changes its arguments in place.
+pub(crate) fn run<T: bytemuck::Pod>(prog: &ProgramMut<'_>, name: &str, args: &mut T) -> Result<(), Error> {
     let input = ProgramInput { context_in: Some(bytemuck::bytes_of_mut(args)), ..ProgramInput::default() };
     prog.test_run(input).map(drop).map_err(Error::at(Step::Run, name))
 }
