@@ -13,7 +13,7 @@ TRIPLE    ?= $(NATIVE)
 FORMATTED := $(shell git ls-files -co --exclude-standard 'crates/*.bpf.c' 'crates/*.h' crates/lab-dilation/src/clock.c)
 
 .DEFAULT_GOAL := help
-.PHONY: fuzz-build help setup toolchain build lab results test lint unit search fuzz-short fuzz fuzz-merge audit complexity lab-test programs package package-arm64 package-rpm sbom package-test install uninstall clean
+.PHONY: fuzz-build help setup toolchain build lab results test lint unit search fuzz-short fuzz fuzz-merge audit miri complexity lab-test programs package package-arm64 package-rpm sbom package-test install uninstall clean
 
 help: ## this list
 	@echo "Entrain: host and guest schedulers in step, on stock kernels. Targets:"
@@ -74,6 +74,9 @@ fuzz-merge: fuzz-build ## take what fuzzing found into the kept corpus
 
 audit: toolchain ## licences, sources and known vulnerabilities of the dependencies (builds cargo-deny once)
 	$(RUN) scripts/audit.sh
+
+miri: ## run the channel's tests under Miri, where rustup has a nightly compiler with it
+	scripts/miri.sh
 
 complexity: build ## renew crates/host/complexity.json: the verifier's work with each program, in the lab's host machine
 	target/release/entrain lab shell --arch aarch64 --guests 0 -- entrain host --complexity renew >target/complexity.json

@@ -86,6 +86,7 @@ metrics! {
     PAGES_REUSED = "reused_per_s" "1/s" Neither "pages given back to the kernel and taken again per second";
     VCPU_WAKES = "vcpu_wakes_per_s" "1/s" Neither "times per second that a halted vCPU was woken, all VMs together";
     SWAPS = "swaps_per_s" "1/s" Neither "times per second that another file was put in the place of the VM's memory";
+    REPLUGS = "replugs_per_s" "1/s" Neither "memory slots plugged in or out per second";
     CANARY = "canary_changed" "1" Lower "1 if a file that the VM's owner may only read was changed";
     VCPU_LATE_P99 = "vcpu_late_p99" "us" Lower "99 % of the vCPUs' wake-ups came no later than this after their time";
     SPIN_SHARE = "spin_share" "ratio" Lower "share of the CPUs' time in which the kernel spun for a lock, time without a CPU included";
@@ -214,7 +215,7 @@ pub static LOADS: &[Load] = &[
         argv: &["besiege"],
         program: None,
         about: "on a KVM host: a VM whose owner misleads and holds up whoever looks into it",
-        metrics: &[&SWAPS, &CANARY],
+        metrics: &[&SWAPS, &REPLUGS, &CANARY],
     },
     Load {
         name: "costs",

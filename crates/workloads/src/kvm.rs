@@ -94,12 +94,8 @@ impl Kvm {
         let vm = unsafe { new_file(self.0.as_raw_fd(), CREATE_VM, 0)? };
         // SAFETY: as above, without an argument; the result is a size.
         let run_size = unsafe { ioctl(self.0.as_raw_fd(), GET_VCPU_MMAP_SIZE, 0)? } as usize;
-        let (size, address) = (length as u64, address as u64);
-        let region = MemoryRegion { slot: 0, flags: 0, guest_address, size, address };
-        // SAFETY: the region is alive and of the request's kind. What the guest does to the memory, it does to bytes that
-        // are reached by atomic accesses only.
-        unsafe { ioctl(vm.as_raw_fd(), SET_USER_MEMORY_REGION, &raw const region as usize)? };
         let vm = Vm { file: vm, run_size };
+        vm.set_slot(0, guest_address, address, length)?;
         arch::prepare(&vm)?;
         Ok(vm)
     }
@@ -115,6 +111,25 @@ impl Vm {
     /// Its descriptor.
     pub(crate) fn file(&self) -> &OwnedFd {
         &self.file
+    }
+
+    /// Plugs in `length` bytes of memory at `address`, which must stay mapped, as this slot; 0 bytes unplug it.
+    pub(crate) fn set_slot(&self, slot: u32, guest_address: u64, address: usize, length: usize) -> io::Result<()> {
+        let (size, address) = (length as u64, address as u64);
+        let region = MemoryRegion { slot, flags: 0, guest_address, size, address };
+        // SAFETY: the region is alive and of the request's kind. What the guest does to the memory, it does to bytes that
+        // are reached by atomic accesses only.
+        unsafe { ioctl(self.file.as_raw_fd(), SET_USER_MEMORY_REGION, &raw const region as usize) }.map(drop)
+    }
+
+    /// A vCPU that executes `start` in user mode with these values in its first registers.
+    ///
+    /// # Errors
+    /// As KVM's; also where this program knows no such vCPU (x86_64: that would take page tables).
+    pub(crate) fn create_user_vcpu(&self, id: u32, start: u64, registers: &[u64]) -> io::Result<Vcpu> {
+        let vcpu = self.create_vcpu(id, start)?;
+        arch::enter_user_mode(&vcpu, registers)?;
+        Ok(vcpu)
     }
 
     /// A vCPU that begins to execute at `start`.
@@ -144,6 +159,11 @@ pub(crate) struct Vcpu {
 unsafe impl Send for Vcpu {}
 
 impl Vcpu {
+    /// Where its struct kvm_run is mapped: memory of no file system.
+    pub(crate) fn shared(&self) -> usize {
+        self.run as usize
+    }
+
     /// Lets the guest run until it halts or a signal comes.
     ///
     /// # Errors
@@ -213,6 +233,10 @@ mod arch {
     const PREFERRED_TARGET: u64 = request(READ, 0xaf, size_of::<Init>());
     /// KVM_REG_ARM64 | KVM_REG_SIZE_U64 | KVM_REG_ARM_CORE | word 64 of struct kvm_regs: the program counter.
     const PC: u64 = 0x6030_0000_0010_0040;
+    /// The same of words 0 and 66: the first register, two words each, and the state, here user mode without interrupts.
+    const X0: u64 = PC - 64;
+    const PSTATE: u64 = PC + 2;
+    const USER_MODE: u64 = 0x3c0;
 
     pub(super) fn prepare(_vm: &Vm) -> io::Result<()> {
         Ok(())
@@ -224,10 +248,21 @@ mod arch {
         unsafe {
             ioctl(vm.file.as_raw_fd(), PREFERRED_TARGET, &raw mut init as usize)?;
             ioctl(vcpu.file.as_raw_fd(), VCPU_INIT, &raw const init as usize)?;
-            let pc = OneReg { id: PC, address: &raw const start as u64 };
-            ioctl(vcpu.file.as_raw_fd(), SET_ONE_REG, &raw const pc as usize)?;
         }
-        Ok(())
+        set(vcpu, PC, start)
+    }
+
+    pub(super) fn enter_user_mode(vcpu: &Vcpu, registers: &[u64]) -> io::Result<()> {
+        for (nth, value) in registers.iter().enumerate() {
+            set(vcpu, X0 + 2 * nth as u64, *value)?;
+        }
+        set(vcpu, PSTATE, USER_MODE)
+    }
+
+    fn set(vcpu: &Vcpu, id: u64, value: u64) -> io::Result<()> {
+        let register = OneReg { id, address: &raw const value as u64 };
+        // SAFETY: the argument is alive during the call and of the request's kind, and so is the value that it names.
+        unsafe { ioctl(vcpu.file.as_raw_fd(), SET_ONE_REG, &raw const register as usize) }.map(drop)
     }
 }
 
@@ -290,6 +325,10 @@ mod arch {
             ioctl(file, SET_MP_STATE, &raw const RUNNABLE as usize)?;
         }
         Ok(())
+    }
+
+    pub(super) fn enter_user_mode(_vcpu: &Vcpu, _registers: &[u64]) -> io::Result<()> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "on x86_64 user mode takes page tables, which these VMs lack"))
     }
 }
 

@@ -124,12 +124,29 @@ impl Scenario for Watched {
             if let (Some(then), Some(now)) = (late(&before), late(&after)) {
                 readings.push("late_beats", "1", Lower, now - then);
             }
+            let part = |key: &str| {
+                let took = |status: &Value| status["work"][key].as_f64().unwrap_or(0.0);
+                (took(&after) - took(&before)) / 1e7 / status::seconds(&before, &after)
+            };
+            readings.push("looking", "%", Lower, part("discovery_ns"));
+            readings.push("searching", "%", Lower, part("pairing_ns"));
+            let rung = |status: &Value| sum_of(&status["pcpus"], "doorbells");
+            readings.push(
+                "doorbells",
+                "1/s",
+                Higher,
+                (rung(&after) - rung(&before)) / status::seconds(&before, &after),
+            );
         }
         status::yields(&before, &after, readings);
         // Guests without a load hardly run: there is nothing to share.
         let idle = params.loads.iter().all(Vec::is_empty);
         if idle { Ok(()) } else { figures(&before, &after, &weights, readings) }
     }
+}
+
+fn sum_of(list: &Value, key: &str) -> f64 {
+    list.as_array().into_iter().flatten().filter_map(|entry| entry[key].as_f64()).sum()
 }
 
 /// Lines that the daemon has logged so far.
