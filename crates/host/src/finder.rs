@@ -204,3 +204,22 @@ impl DaemonTable {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On this computer as it is, best with some VMs: `entrain-load besiege --seconds 60 --vcpus 300`.
+    #[test]
+    #[ignore = "takes root, BPF and KVM"]
+    fn the_list_tells_what_the_files_tell() {
+        let mut finder = Finder::load().expect("root, and a kernel with BPF");
+        let by_files = group(&finder.programs.walk().expect("the files"));
+        let by_list = finder.vms().expect("the list").expect("it stands still");
+        assert_eq!(by_list, by_files);
+        // The second time without the files, and without the slots.
+        assert_eq!(finder.vms().expect("the list").expect("it stands still"), by_files);
+        let vcpus = by_list.values().map(|vm| vm.vcpus.len()).sum::<usize>();
+        println!("{} VMs, {vcpus} vCPUs", by_list.len());
+    }
+}
