@@ -25,6 +25,7 @@ pub(super) const CASES: &[(&str, Case)] = &[
     ("guest_swapped_out", guest_swapped_out),
     ("guest_saved_and_restored", guest_saved_and_restored),
     ("daemon_upgraded", daemon_upgraded),
+    ("class_publishes_less", class_publishes_less),
 ];
 
 const SNAPSHOT: &str = "/tmp/entrain-lab-snapshot";
@@ -198,4 +199,38 @@ fn daemon_upgraded(stage: &mut Stage<'_>) -> Result<()> {
         return Err(unmet(format!("served again only after {} s", took.as_secs())));
     }
     memory_is_sound(stage.rig, stage.subject)
+}
+
+/// A class's guests are told nothing of their neighbours, then nothing at all, then everything again.
+fn class_publishes_less(stage: &mut Stage<'_>) -> Result<()> {
+    const CONFIG: &str = "/etc/entrain/publish.toml";
+    let set = |publish: &str| {
+        let class = format!("default = \"quiet\"\\n[class.quiet]\\npublish = \"{publish}\"\\n");
+        host(stage, &format!("mkdir -p /etc/entrain; printf '{class}' > {CONFIG}"))
+    };
+    set("own")?;
+    stage.daemon.take().ok_or_else(|| unmet("no daemon"))?.end(SIGTERM)?;
+    stage.daemon = Some(Service::start(stage.rig, Target::Host, ["entrain", "host", "--config", CONFIG])?);
+    await_served(stage.rig, stage.subject)?;
+    let tells_neighbours = |what: &str, wanted: bool| {
+        wait_for(stage.rig, what, SETTLE, || {
+            let host = &guest_status(stage.rig, stage.subject)?["vcpus"][0]["host"];
+            let features = host["features"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let told = features.iter().any(|feature| feature == "ENTITLEMENT");
+            Ok(told == wanted && (wanted || host["entitlement"] == 0 && host["instant"] == false))
+        })
+    };
+    tells_neighbours("the guest is told its own state alone", false)?;
+    set("none")?;
+    let reload = format!("kill -HUP {}", daemon_pid(stage)?);
+    host(stage, &reload)?;
+    wait_for(stage.rig, "the guest is let go of", SETTLE, || {
+        Ok(guest_status(stage.rig, stage.subject)?["vcpus"][0]["link"] != "paired")
+    })?;
+    memory_is_sound(stage.rig, stage.subject)?;
+    set("all")?;
+    host(stage, &reload)?;
+    await_served(stage.rig, stage.subject)?;
+    tells_neighbours("the guest is told of its neighbours again", true)?;
+    host(stage, &format!("rm {CONFIG}")).map(drop)
 }
