@@ -18,6 +18,28 @@ use crate::programs::Programs;
 use crate::slots::{MemorySlot, Slots};
 use crate::vm::{SPEAKER, Vcpu, Vm, about};
 
+/// vCPUs of one user that one look begins to watch: more than a VM of any ordinary size has, and few enough that a user who
+/// starts and ends thousands of them makes no look long for the others.
+const NEW: usize = 256;
+
+/// What one look has done so far.
+#[derive(Debug)]
+struct Look {
+    /// All threads that run a vCPU which is watched.
+    threads: BTreeSet<i32>,
+    /// New vCPUs, by user.
+    new: BTreeMap<u32, usize>,
+}
+
+impl Look {
+    /// Whether one more vCPU of this user is new in this look, and not in the next.
+    fn takes_one_more(&mut self, user: u32) -> bool {
+        let new = self.new.entry(user).or_default();
+        *new += 1;
+        *new <= NEW
+    }
+}
+
 impl Fleet {
     /// Follows the changes since the last look; `found` is all that is there now, by the address of the kernel's struct kvm.
     pub(crate) fn follow(&mut self, mut found: BTreeMap<u64, FoundVm>) -> Result<(), Error> {
@@ -44,9 +66,10 @@ impl Fleet {
         for (kvm, now) in &found {
             self.forget_vcpus(*kvm, now)?;
         }
-        let mut threads = self.vms.values().flat_map(|vm| vm.vcpus.values().map(|vcpu| vcpu.tid)).collect();
+        let threads = self.vms.values().flat_map(|vm| vm.vcpus.values().map(|vcpu| vcpu.tid)).collect();
+        let mut look = Look { threads, new: BTreeMap::new() };
         for (kvm, now) in found {
-            self.update_vm(kvm, now, &mut threads)?;
+            self.update_vm(kvm, now, &mut look)?;
         }
         for vm in self.vms.values_mut() {
             vm.group = Group::of(&self.root, vm.found.tgid);
@@ -66,7 +89,7 @@ impl Fleet {
         Ok(())
     }
 
-    fn update_vm(&mut self, kvm: u64, now: FoundVm, threads: &mut BTreeSet<i32>) -> Result<(), Error> {
+    fn update_vm(&mut self, kvm: u64, now: FoundVm, look: &mut Look) -> Result<(), Error> {
         if !self.vms.contains_key(&kvm) && !self.add_vm(kvm, &now) {
             return Ok(());
         }
@@ -75,7 +98,7 @@ impl Fleet {
             follow_memory(&self.programs, vm, &now.slots);
         }
         vm.found = now;
-        self.follow_vcpus(kvm, threads)
+        self.follow_vcpus(kvm, look)
     }
 
     /// False: there is no room for another.
@@ -114,17 +137,20 @@ impl Fleet {
         Ok(())
     }
 
-    /// Watches the vCPUs that are new. `threads`: all that run a vCPU which is watched. A VMM may run several vCPUs in one
-    /// thread by turns, which leads to one entry and holds one pairing: the others are watched once the first has left it.
-    fn follow_vcpus(&mut self, kvm: u64, threads: &mut BTreeSet<i32>) -> Result<(), Error> {
+    /// Watches the vCPUs that are new. A VMM may run several vCPUs in one thread by turns, which leads to one entry and holds
+    /// one pairing: the others are watched once the first has left it.
+    fn follow_vcpus(&mut self, kvm: u64, look: &mut Look) -> Result<(), Error> {
         let user = self.vms[&kvm].found.user;
         let mut of_user = self.vms.values().filter(|vm| vm.found.user == user).map(|vm| vm.vcpus.len()).sum::<usize>();
         let vm = self.vms.get_mut(&kvm).expect("the caller's");
         let mut others = false;
         let mut full = false;
         for (id, found) in &vm.found.vcpus {
-            if vm.vcpus.contains_key(id) || threads.contains(&found.tid) {
+            if vm.vcpus.contains_key(id) || look.threads.contains(&found.tid) {
                 continue;
+            }
+            if !look.takes_one_more(user) {
+                break;
             }
             let allowed = self.vcpu_numbers.allows(vm.vcpus.len(), of_user);
             let Some(index) = allowed.then(|| self.vcpu_numbers.take()).flatten() else {
@@ -141,7 +167,7 @@ impl Fleet {
             };
             self.programs.vcpus.set(index as usize, entry);
             if self.programs.track(index, found.tid)? {
-                threads.insert(found.tid);
+                look.threads.insert(found.tid);
                 vm.vcpus.insert(*id, Vcpu { index, tid: found.tid, kvm_vcpu: found.kvm_vcpu, paired: None, ran: None });
                 of_user += 1;
                 others = true;
@@ -250,6 +276,14 @@ fn follow_memory(programs: &Programs, vm: &mut Vm, now: &Slots) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Issue 23: a process with thousands of vCPUs, which come and go, made looks long for everybody.
+    #[test]
+    fn one_look_watches_so_many_new_vcpus_of_a_user_and_no_more() {
+        let mut look = Look { threads: BTreeSet::new(), new: BTreeMap::new() };
+        assert_eq!((0..4096).filter(|_| look.takes_one_more(1000)).count(), NEW);
+        assert!(look.takes_one_more(1001), "another user");
+    }
 
     #[test]
     fn a_uuid_is_the_name_of_whoever_had_it_first() {
