@@ -28,6 +28,18 @@ struct Loaded {
     link: Link,
     skel: discover::DiscoverSkel<'static>,
     table: ArrayView<Found>,
+    /// Whether the programs that walk KVM's list are loaded.
+    has_list: bool,
+}
+
+/// Loads the programs, with those that walk KVM's list or without.
+fn open(list: bool) -> Result<discover::DiscoverSkel<'static>, Error> {
+    // The object lives as long as the process.
+    let storage = Box::leak(Box::new(MaybeUninit::uninit()));
+    let mut open = discover::DiscoverSkelBuilder::default().open(storage).map_err(Error::at(Step::Open, "discover"))?;
+    open.progs.list_vms.set_autoload(list);
+    open.progs.look_into_vm.set_autoload(list);
+    open.load().map_err(Error::at(Step::Load, "discover"))
 }
 
 /// A VM that runs on this host.
@@ -57,18 +69,18 @@ pub struct MachineVcpu {
 }
 
 impl Finder {
-    /// Loads the program.
+    /// Loads the programs; where the kernel refuses those that walk its list, all VMs are found by their files.
     pub fn load() -> Result<Self, Error> {
-        // The object lives as long as the process.
-        let storage = Box::leak(Box::new(MaybeUninit::uninit()));
-        let open = discover::DiscoverSkelBuilder::default().open(storage).map_err(Error::at(Step::Open, "discover"))?;
-        let skel = open.load().map_err(Error::at(Step::Load, "discover"))?;
+        let (skel, has_list) = match open(true) {
+            Ok(skel) => (skel, true),
+            Err(error) => (open(false).map_err(|_| error)?, false),
+        };
         let link = skel.progs.discover.attach().map_err(Error::at(Step::Attach, "discover"))?;
         let entries = skel.maps.found.max_entries() as usize;
         // SAFETY: the skeleton's type of the map's value, plain numbers all.
         let table = unsafe { ArrayView::new(skel.maps.found.as_fd(), entries) };
         let table = table.map_err(|error| Error::at(Step::Run, "found")(std::io::Error::from(error).into()))?;
-        Ok(Self { programs: Loaded { link, skel, table }, list: VmList::default() })
+        Ok(Self { programs: Loaded { link, skel, table, has_list }, list: VmList::default() })
     }
 
     /// The VMs that there are now, by the address of the kernel's struct kvm; `None`: that cannot be said now.
@@ -132,6 +144,9 @@ impl Kernel for Loaded {
     type Error = Error;
 
     fn first(&mut self) -> Result<Option<u64>, Error> {
+        if !self.has_list {
+            return Ok(Some(0));
+        }
         let mut iter = self.iterate()?;
         let mut record = [0; size_of::<Found>()];
         loop {
