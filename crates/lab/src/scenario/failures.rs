@@ -204,17 +204,18 @@ fn daemon_upgraded(stage: &mut Stage<'_>) -> Result<()> {
 /// A class's guests are told nothing of their neighbours, then nothing at all, then everything again.
 fn class_publishes_less(stage: &mut Stage<'_>) -> Result<()> {
     const CONFIG: &str = "/etc/entrain/publish.toml";
+    let (rig, guest) = (stage.rig, stage.subject);
     let set = |publish: &str| {
         let class = format!("default = \"quiet\"\\n[class.quiet]\\npublish = \"{publish}\"\\n");
-        host(stage, &format!("mkdir -p /etc/entrain; printf '{class}' > {CONFIG}"))
+        shell(rig, Target::Host, &format!("mkdir -p /etc/entrain; printf '{class}' > {CONFIG}"))
     };
     set("own")?;
     stage.daemon.take().ok_or_else(|| unmet("no daemon"))?.end(SIGTERM)?;
-    stage.daemon = Some(Service::start(stage.rig, Target::Host, ["entrain", "host", "--config", CONFIG])?);
-    await_served(stage.rig, stage.subject)?;
+    stage.daemon = Some(Service::start(rig, Target::Host, ["entrain", "host", "--config", CONFIG])?);
+    await_served(rig, guest)?;
     let tells_neighbours = |what: &str, wanted: bool| {
-        wait_for(stage.rig, what, SETTLE, || {
-            let host = &guest_status(stage.rig, stage.subject)?["vcpus"][0]["host"];
+        wait_for(rig, what, SETTLE, || {
+            let host = &guest_status(rig, guest)?["vcpus"][0]["host"];
             let features = host["features"].as_array().map(Vec::as_slice).unwrap_or_default();
             let told = features.iter().any(|feature| feature == "ENTITLEMENT");
             Ok(told == wanted && (wanted || host["entitlement"] == 0 && host["instant"] == false))
@@ -224,13 +225,11 @@ fn class_publishes_less(stage: &mut Stage<'_>) -> Result<()> {
     set("none")?;
     let reload = format!("kill -HUP {}", daemon_pid(stage)?);
     host(stage, &reload)?;
-    wait_for(stage.rig, "the guest is let go of", SETTLE, || {
-        Ok(guest_status(stage.rig, stage.subject)?["vcpus"][0]["link"] != "paired")
-    })?;
-    memory_is_sound(stage.rig, stage.subject)?;
+    wait_for(rig, "the guest is let go of", SETTLE, || Ok(guest_status(rig, guest)?["vcpus"][0]["link"] != "paired"))?;
+    memory_is_sound(rig, guest)?;
     set("all")?;
     host(stage, &reload)?;
-    await_served(stage.rig, stage.subject)?;
+    await_served(rig, guest)?;
     tells_neighbours("the guest is told of its neighbours again", true)?;
     host(stage, &format!("rm {CONFIG}")).map(drop)
 }
