@@ -68,7 +68,7 @@ impl Eyes {
             self.jobs = None;
             self.lost.push(Lost { user, back });
             let lost = self.lost.len();
-            if said::may(user) {
+            if said::may(user, u32::MAX) {
                 warn!(
                     "looking into a VM's process of user {user} is held up (memory that somebody has yet to bring?); its VMs \
                      are not looked at before that ends; {lost} of {MOST} such"

@@ -29,7 +29,7 @@ macro_rules! about {
         )
     };
     ($level:ident, $vm:expr, $($text:tt)+) => {
-        if crate::said::may($vm.found.user) {
+        if crate::said::may($vm.found.user, $vm.number) {
             crate::vm::about!(@ $level, $vm, $($text)+);
         }
     };

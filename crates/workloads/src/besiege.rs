@@ -146,6 +146,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let descriptors = Descriptors::allow(args.descriptors);
     let hanging = args.hang.then(|| hang::Hanging::new(HANGING)).transpose()?;
     args.user.map_or(Ok(()), become_user)?;
+    // Before there is a VM: whoever finds that looks for its name.
+    hanging.as_ref().map_or(Ok(()), hang::Hanging::be_the_command_line)?;
     let vm = kvm.create_vm_at(MEMORY_AT, ground.at, PAGE_SIZE).context("cannot create a VM")?;
     let vcpu = vm.create_vcpu(0, MEMORY_AT + CODE as u64).context("cannot create a vCPU")?;
     let device = vcpu.shared();
@@ -164,7 +166,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     if let Some(hanging) = &hanging {
         vm.set_slot(HANGING_SLOT, HANGING_AT, hanging.at, hanging.length).context("cannot plug in that memory")?;
-        hanging.be_the_command_line()?;
     }
 
     let (phase, swaps, replugs) = (Phase::default(), Counter::many(1), Counter::many(1));
