@@ -24,6 +24,8 @@ enum Verdict {
     Worse,
     /// The interval holds 1, or so many rounds on one side of it are likely by chance (5 %).
     Open,
+    /// A command's number that is the same in every window: its length or its version, hardly a result.
+    Constant,
 }
 
 impl Verdict {
@@ -32,6 +34,7 @@ impl Verdict {
             Self::Better => "better",
             Self::Worse => "worse",
             Self::Open => "not shown",
+            Self::Constant => "the same in every window: is the last number that it prints a result?",
         }
     }
 
@@ -223,6 +226,7 @@ fn row(rounds: &Rounds, id: &'static str, name: String, lower_is_better: bool) -
         return None;
     }
     let ratios: Vec<f64> = pairs.iter().filter(|(a, _)| *a != 0.0).map(|(a, b)| b / a).collect();
+    let constant = id == COMMAND && pairs.len() > 1 && pairs.iter().all(|(a, b)| a == b && *a == pairs[0].0);
     let chance = sign_test(&ratios);
     let ratio = ratio(&ratios.iter().map(|ratio| vec![*ratio]).collect::<Vec<_>>(), SEED);
     Some(Row {
@@ -233,7 +237,11 @@ fn row(rounds: &Rounds, id: &'static str, name: String, lower_is_better: bool) -
         b: pairs.iter().map(|(_, b)| *b).collect(),
         ratio: ratio.map(|ratio| ratio.median),
         interval: ratio.and_then(|ratio| ratio.interval),
-        verdict: ratio.map_or(Verdict::Open, |ratio| Verdict::of(&ratio, chance, lower_is_better)),
+        verdict: match ratio {
+            _ if constant => Verdict::Constant,
+            Some(ratio) => Verdict::of(&ratio, chance, lower_is_better),
+            None => Verdict::Open,
+        },
     })
 }
 
@@ -278,6 +286,18 @@ mod tests {
         assert_eq!(open.rows[0].verdict, Verdict::Open);
         let few = self::report(six[..5].to_vec(), None);
         assert_eq!(few.rows[0].verdict, Verdict::Open, "five of five come by chance in one of sixteen trials");
+    }
+
+    /// In the lab the matrix took "measured for 2.0 s" for its guests' figure.
+    #[test]
+    fn a_number_that_never_changes_is_no_result() {
+        let same = report(vec![[2.0, 2.0]; 3], None);
+        assert_eq!(same.rows[0].verdict, Verdict::Constant);
+        assert!(same.text().contains("is the last number that it prints a result?"), "{}", same.text());
+        assert_eq!(same.rows[1].verdict, Verdict::Open, "what the host counts may well be the same");
+        let once = report(vec![[2.0, 2.0], [2.0, 2.1]], None);
+        assert_eq!(once.rows[0].verdict, Verdict::Open);
+        assert_eq!(report(vec![[2.0, 2.0]], None).rows[0].verdict, Verdict::Open, "one round tells nothing");
     }
 
     #[test]
