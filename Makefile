@@ -13,7 +13,7 @@ TRIPLE    ?= $(NATIVE)
 FORMATTED := $(shell git ls-files -co --exclude-standard 'crates/*.bpf.c' 'crates/*.h' crates/lab-dilation/src/clock.c)
 
 .DEFAULT_GOAL := help
-.PHONY: fuzz-build help setup toolchain build lab results test lint unit search fuzz-short fuzz fuzz-merge audit miri complexity lab-test programs package package-arm64 package-rpm sbom package-test install uninstall clean
+.PHONY: fuzz-build help setup toolchain build lab results test lint unit search fuzz-short fuzz fuzz-merge audit miri complexity lab-test programs package package-arm64 package-rpm sbom package-test kubernetes-test install uninstall clean
 
 help: ## this list
 	@echo "Entrain: host and guest schedulers in step, on stock kernels. Targets:"
@@ -110,6 +110,10 @@ sbom: toolchain ## write target/sbom.cdx.json: what is linked into the programs,
 package-test: package ## install, upgrade and purge the packages in a clean Debian (needs root), check rules and dashboard
 	scripts/package-test.sh target/$(NATIVE)/release
 	scripts/check-packaging.sh
+
+# Half an hour the first time: Kubernetes is built.
+kubernetes-test: build ## run packaging/kubernetes in a real cluster with an emulated node (needs root and Go)
+	scripts/kubernetes/run.sh node
 
 install: build ## install to PREFIX (default /usr/local)
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BINS:%=target/release/%)
