@@ -128,7 +128,7 @@ mod tests {
         let machine = Machine::default();
         let root = machine.root();
         machine.put("proc/7/comm", "qemu-kvm\n");
-        machine.put("many/cgroup.procs", &(7..1000).map(|pid| format!("{pid}\n")).collect::<String>());
+        machine.put("many/cgroup.procs", (7..1000).map(|pid| format!("{pid}\n")).collect::<String>());
         (0..300).for_each(|group| machine.put(&format!("wide/{group}/cgroup.procs"), ""));
         machine.put("wide/cgroup.procs", "7\n");
         assert!(!is_of_one_vm(&root, &root.path("many"), 7));
