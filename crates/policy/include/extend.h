@@ -66,6 +66,9 @@ ENTRAIN_POLICY enum entrain_extend_verdict entrain_extend(struct entrain_extend_
 		return ENTRAIN_EXTEND_EVENT_SPENT;
 
 	entrain_extend_refill(s, l, now);
+	/* The bucket fills while nothing is repaid, too; whoever owes all that it holds repays first. */
+	if (s->debt >= l->burst)
+		return ENTRAIN_EXTEND_BUDGET_SPENT;
 	/* Twice as long after each step: a look costs an exit of the guest, and most sections are over at the first. */
 	want = entrain_min(entrain_max(l->step, s->used), event - s->used);
 	if (!want || s->tokens < want)
@@ -88,10 +91,13 @@ ENTRAIN_POLICY void entrain_extend_return(struct entrain_extend_state *s, const 
 	s->tokens = entrain_min(s->tokens + unused, l->burst);
 }
 
-/* Takes what is owed off a new slice, leaving at least `floor` of it; starts a new event. Returns the slice. */
+/*
+ * Takes what is owed off a new slice, leaving at least `floor` of it, or half where that is less: where many share a
+ * CPU all slices are as short as can be, and nothing would ever be repaid. Starts a new event. Returns the slice.
+ */
 ENTRAIN_POLICY entrain_u64 entrain_extend_repay(struct entrain_extend_state *s, entrain_u64 slice, entrain_u64 floor)
 {
-	entrain_u64 repaid = entrain_min(s->debt, entrain_sub(slice, floor));
+	entrain_u64 repaid = entrain_min(s->debt, entrain_max(entrain_sub(slice, floor), slice / 2));
 
 	s->debt -= repaid;
 	s->used = 0;

@@ -142,6 +142,7 @@ proptest! {
             }
             prop_assert!(this_event <= limits.event, "one event costs others a bounded wait");
             prop_assert!(state.tokens <= limits.burst);
+            prop_assert!(state.debt <= limits.burst + limits.event, "who repays little is extended little");
             if ends {
                 extend_repay(&mut state, 5_000_000, 1_000_000);
                 this_event = 0;
@@ -165,13 +166,11 @@ proptest! {
         for _ in 0..100 {
             let got = extend_repay(&mut state, slice, floor);
             prop_assert!(got <= slice);
-            prop_assert!(got >= floor.min(slice), "repaying leaves the floor");
+            prop_assert!(got >= floor.min(slice - slice / 2), "repaying leaves the floor, or half");
             repaid += slice - got;
         }
         prop_assert_eq!(repaid + state.debt, granted, "nothing is forgiven and nothing taken twice");
-        if slice > floor {
-            prop_assert!(state.debt == 0 || repaid == 100 * (slice - floor));
-        }
+        prop_assert!(state.debt == 0 || repaid == 100 * slice.saturating_sub(floor).max(slice / 2));
     }
 
     #[test]
