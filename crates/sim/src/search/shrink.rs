@@ -59,7 +59,11 @@ fn smaller(plan: &Plan) -> Vec<Plan> {
         Shape { nodes, llcs, cores: cores.div_ceil(2), threads },
         Shape { nodes, llcs, cores: cores - u32::from(cores > 1), threads },
     ] {
-        with(&mut |plan| plan.shape = shape);
+        // A vCPU that is bound to a CPU of its own keeps it: without, it would wait for reasons of the host's.
+        let bound = plan.vms.iter().filter(|vm| vm.pinned).map(|vm| vm.vcpus).max().unwrap_or(0);
+        if shape.cpus() >= bound {
+            with(&mut |plan| plan.shape = shape);
+        }
     }
     with(&mut |plan| plan.paired = false);
     with(&mut |plan| plan.end = plan.end / 2 + 1_000_000);

@@ -275,9 +275,11 @@ fn a_guest_with_a_limit_has_its_quota() {
     println!(
         "pCPUs, and operations of the limited guest and the other: EEVDF {stock:.2?}, host {entrain:.2?}, both {both:.2?}"
     );
-    // The model of EEVDF leaves 7 % unused since a switch of vCPUs costs what KVM does at it (before: less than 5 %). Why
-    // has not been looked into.
-    for ((part, ..), least) in [(stock, 0.9), (entrain, 0.95), (both, 0.95)] {
+    // EEVDF takes a vCPU off a CPU amid its critical section, and the others halt. What they give back wakes nobody before
+    // the period ends unless it is more than a slice of 5 ms (start_cfs_slack_bandwidth()), and each of the 4 CPUs keeps
+    // up to 1 ms: so much of the quota of 100 ms may be unused. With slices of 1 ms all of it is used.
+    let unused = (5.0 + 4.0 * 1.0) / 100.0;
+    for ((part, ..), least) in [(stock, 1.0 - unused), (entrain, 0.95), (both, 0.95)] {
         assert!((least..1.05).contains(&part), "{part}");
     }
     assert!(entrain.1 > 0.8 * stock.1 && entrain.2 > 0.8 * stock.2, "{entrain:?}, {stock:?}");
