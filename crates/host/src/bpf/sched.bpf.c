@@ -118,6 +118,8 @@ void SCX_OP(host_update_idle, __s32 cpu, bool idle)
 {
 	if (idle)
 		cpu__idle(cpu);
+	else
+		cpu__leaves_idle(cpu);
 }
 
 void SCX_OP(host_cpu_online, __s32 cpu)

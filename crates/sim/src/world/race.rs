@@ -24,6 +24,8 @@ struct Begun {
     number: u32,
     at: u64,
     yielder: *const Yielder<(), Pause>,
+    /// It changes machines as a whole: nothing else begins before it is over.
+    alone: bool,
     /// It waits, and others have come so far since.
     waits: Option<u64>,
     /// Never dropped while it is left: BPF code cannot be unwound.
@@ -37,6 +39,13 @@ pub(super) struct Races {
     claims: Vec<(MachineId, u32, u32)>,
     stacks: Vec<DefaultStack>,
     numbers: u32,
+}
+
+impl Event {
+    /// Whether it changes machines as a whole, and is therefore done by itself.
+    fn is_alone(&self) -> bool {
+        matches!(self, Self::Act(_) | Self::Daemon | Self::Watchdog | Self::Hotplug { .. })
+    }
 }
 
 impl World {
@@ -123,9 +132,8 @@ impl World {
         if next.at > end || self.stopped() {
             return false;
         }
-        // What changes machines as a whole is done by itself.
-        let alone = matches!(next.event, Event::Act(_) | Event::Daemon | Event::Watchdog | Event::Hotplug { .. });
         let first = begun.iter().map(|one| one.at).min();
+        let alone = next.event.is_alone() || begun.iter().any(|one| one.alone);
         first.is_none_or(|first| !alone && next.at <= first + WINDOW && begun.len() < AT_ONCE)
     }
 
@@ -137,6 +145,7 @@ impl World {
         let races = self.races.as_mut().expect("the caller has looked");
         races.numbers = races.numbers.wrapping_add(1).max(1);
         let number = races.numbers;
+        let alone = next.event.is_alone();
         let racing: *mut Racing = &raw mut *races.racing;
         let stack = races.stacks.pop().unwrap_or_else(|| DefaultStack::new(STACK).expect("memory for another stack"));
         let run = Coroutine::with_stack(stack, move |yielder: &Yielder<(), Pause>, ()| {
@@ -148,7 +157,7 @@ impl World {
             w.claim_event(next.event);
             w.happen(next.event);
         });
-        Begun { number, at: now, yielder: std::ptr::null(), waits: None, run: ManuallyDrop::new(run) }
+        Begun { number, at: now, yielder: std::ptr::null(), alone, waits: None, run: ManuallyDrop::new(run) }
     }
 
     fn end_event(&mut self, mut one: Begun) {

@@ -38,6 +38,19 @@ fn a_vcpu_that_goes_idle_sees_whom_another_hides_for_a_moment() {
     }
 }
 
+/// Seed 952: a CPU that was claimed for a task that waits ran another one first, which had been sent to it long before,
+/// and never looked for the one that waits. Seeds 1145, 1314 and 2062: a CPU saw one task in a queue, did not get it as
+/// its own CPU was quicker, took that for one that may not run here, and then took the next one to be that task, as one
+/// task waited then and now (idle.bpf.h). They waited for up to 3 ms.
+#[test]
+fn a_cpu_that_goes_idle_tells_a_task_from_the_one_before() {
+    for seed in [952, 1145, 1314, 2062] {
+        for run in run_all(Hunt::Races, seed..seed + 1, 1) {
+            assert!(!run.breaks("idle"), "{}", run.text());
+        }
+    }
+}
+
 /// Kernels before 7.1 do not know `SCX_ENQ_IMMED`.
 #[test]
 fn none_is_forgotten_in_a_queue_on_older_kernels() {

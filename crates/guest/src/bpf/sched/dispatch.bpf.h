@@ -152,6 +152,9 @@ static __always_inline void vcpu__dispatch(__s32 cpu, struct task_struct *prev)
 	bool queued = prev && (prev->scx.flags & SCX_TASK_QUEUED);
 	struct vcpu_ctx *v = vcpu__of(cpu);
 
+	/* Taken back before the look: one that comes after it is for ops.running to see. */
+	if (v->claimed)
+		__sync_lock_test_and_set(&v->claimed, 0);
 	v->asked = queued || v->choices++ % COST_EVERY ? 0 : bpf_ktime_get_ns();
 	if (!prev)
 		vcpu__looks(cpu, v);
@@ -179,6 +182,8 @@ static __always_inline void vcpu__update_idle(__s32 cpu, bool idle)
 	struct vcpu_ctx *v = vcpu__of(cpu);
 
 	if (!idle) {
+		/* From here on a claim is seen by ops.running, or not made. */
+		__sync_lock_test_and_set(&v->idles, 0);
 		if (v->looks) {
 			v->looks = 0;
 			mask__clear(&mask_looking, cpu);
@@ -188,6 +193,8 @@ static __always_inline void vcpu__update_idle(__s32 cpu, bool idle)
 	v->run_at = 0;
 	v->asked = 0;
 	v->claim = 0;
+	v->claimed = 0;
+	v->idles = 1;
 	page__publish_idle(cpu);
 	/* As an addition it is the barrier that the above needs. */
 	if (__sync_fetch_and_add(&v->waiting, 0) > 0 || (!v->parked && waiting__any()))

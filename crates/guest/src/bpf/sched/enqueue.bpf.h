@@ -80,7 +80,7 @@ static __always_inline void task__tell(struct task_struct *p, struct task_ctx *t
 	if (pinned || mode.contended || last)
 		idle = scx_bpf_test_and_clear_cpu_idle(target) ? target : -1;
 	else
-		idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+		idle = helper__claim(p, target);
 	if (last)
 		idle = target;
 	if (idle >= 0) {

@@ -51,6 +51,50 @@ static __noinline bool helper__wake_one(struct task_struct *p, bool certain)
 }
 
 /*
+ * An idle vCPU that may run the task, claimed and kicked to look for what waits in the queue of `target`; -1: none. One
+ * that has left its idling meanwhile may have begun to run another task without looking at what is said here.
+ */
+static __noinline __s32 helper__claim(struct task_struct *p, __s32 target)
+{
+	struct vcpu_ctx *v;
+	__s32 cpu;
+	int i;
+
+	bpf_for (i, 0, CLAIM_TRIES) {
+		cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+		if (cpu < 0)
+			return -1;
+		v = vcpu__of(cpu);
+		/* The barrier between the two; its counterpart is in vcpu__update_idle(). */
+		__sync_lock_test_and_set(&v->claimed, cpu_or_none__of(target));
+		if (READ_ONCE(v->idles))
+			return cpu;
+		/* One that only begins to idle must look and be marked again, or nobody finds it idle. */
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	}
+	return -1;
+}
+
+/*
+ * A vCPU that was claimed for a task that waits begins to run another one, and has looked at no queue: that one came to
+ * its own queue meanwhile, sent there before the vCPU was busy with yet another one. The claim goes on to another vCPU.
+ */
+static __noinline void vcpu__pass_claim(struct vcpu_ctx *v)
+{
+	__s32 target = cpu_or_none__cpu(v->claimed), cpu = -1;
+	struct task_struct *head;
+
+	v->claimed = 0;
+	bpf_rcu_read_lock();
+	head = scx_bpf_dsq_peek(QUEUE_OPEN(target));
+	if (head)
+		cpu = helper__claim(head, target);
+	bpf_rcu_read_unlock();
+	if (cpu >= 0)
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+}
+
+/*
  * Wakes an idle vCPU in use that may help with the task. Where the vCPU that has it will run it itself, only one that
  * the host would run at once is of help. Where it will not (`stuck`: it is parked), any is: were all others idle,
  * nobody else would ever look. In a calm guest the kernel's choice is as good as any.

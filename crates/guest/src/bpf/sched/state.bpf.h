@@ -53,6 +53,8 @@ struct vcpu_ctx {
 	__s64 waiting_open;			    /* ... of them in the OPEN queue */
 	__s64 waiting_claim;			    /* sum of their claims, where loads are kept */
 	__s64 waiting_share;			    /* sum of their shares, 1/1024 of a weight */
+	__u64 claimed; /* it was found idle and kicked for a task in the queue of this vCPU; as cpu_or_none.h has it */
+	__u64 idles;   /* 1: it idles */
 
 	/* Written by the vCPU itself, under its run-queue lock. */
 	__u64 run_at __attribute__((aligned(64))); /* when the running task's account was last settled; 0: none runs */

@@ -4,6 +4,7 @@
 #define ENTRAIN_GUEST_SCHED_TASK_H
 
 #include "account.bpf.h"
+#include "helper.bpf.h"
 #include "limit.bpf.h"
 
 /* The task begins to run. One that has waited has its vCPU's bit set until here, so that it is looked up. */
@@ -13,6 +14,8 @@ static __always_inline void task__running(struct task_struct *p)
 
 	account__start(cpu, p, accounts__matter() ? task__of(p) : NULL, scx_bpf_now());
 	page__publish_running(cpu, p);
+	if (vcpu__of(cpu)->claimed)
+		vcpu__pass_claim(vcpu__of(cpu));
 	task__limit_begins(p, cpu);
 }
 
@@ -58,7 +61,7 @@ static __always_inline void task__quiescent(struct task_struct *p)
 {
 	struct task_ctx *t;
 
-	/* Without members nobody has to leave a group, and without a bit nobody a queue. */
+	/* Without members nobody has to leave a group, and where nobody waits nobody has to leave a queue. */
 	if (READ_ONCE(members) <= 0 && !waiting__any())
 		return;
 	t = task__of(p);

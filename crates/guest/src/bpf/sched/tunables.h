@@ -35,6 +35,9 @@ const volatile bool use_vcpud = true;
 /* So often an idle vCPU looks again for a task that is on its way to a queue: a look takes as long as queueing does. */
 #define LOOK_AGAIN 8
 
+/* So many vCPUs are tried for a task that waits, of those that are marked idle and may be idle no more. */
+#define CLAIM_TRIES 4
+
 /* Loads are brought up to date at most this often: two of their periods, and less than a tick. */
 #define LOAD_EVERY_NS (2 * ENTRAIN_MSEC)
 

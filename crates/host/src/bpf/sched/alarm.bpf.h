@@ -8,6 +8,7 @@
 #ifndef ENTRAIN_SCHED_ALARM_BPF_H
 #define ENTRAIN_SCHED_ALARM_BPF_H
 
+#include "idle.bpf.h"
 #include "preempt.bpf.h"
 #include "timer.bpf.h"
 

@@ -4,6 +4,7 @@
 #define ENTRAIN_SCHED_LET_GO_BPF_H
 
 #include "turn.bpf.h"
+#include "idle.bpf.h"
 
 static __always_inline struct limit_member *limit__member(struct task_struct *p)
 {
@@ -42,9 +43,8 @@ static __always_inline bool limit__release(struct bpf_iter_scx_dsq *it, struct t
 	moved = scx_bpf_dsq_move_vtime(it, p, DSQ_CPU(cpu), 0);
 	if (!moved && __sync_val_compare_and_swap(&t->queued, QUEUED_BY_TIMER, 0) == QUEUED_BY_TIMER)
 		task__wait_uncount(t, cpu);
-	/* It has been claimed: it must look, or nobody finds it idle again. */
-	if (idle >= 0)
-		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
+	if (idle >= 0 && !cpu__claim(idle, p))
+		task__kick_idle(p, cpu, task__is_bound(p));
 	return moved;
 }
 

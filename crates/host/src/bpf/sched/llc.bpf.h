@@ -18,8 +18,9 @@ __u32 cpu_changes;
 /* The same the other way round: the CPUs of LLC 0, then those of LLC 1, … Made by llc__arrange(). */
 __u32 llc_cpus[SCHED_MAX_CPUS];
 
-/* LLCs that have a CPU. */
+/* LLCs that have a CPU, and 1 more than the highest number among them: CPUs that go may leave gaps. */
 __u32 nr_llcs;
+__u32 llcs_end;
 
 /*
  * The CPU that stands `i` places behind this one in the ring of its LLC, 0 = itself. -1: there are no more. While CPUs
@@ -79,7 +80,7 @@ static __always_inline void cpu__join_llc(struct cpu_ctx *c, __u32 cpu, __u32 ll
  */
 static __always_inline void llc__arrange(bool running)
 {
-	__u32 l, i, next = 0, llcs = 0;
+	__u32 l, i, next = 0, llcs = 0, end = 0;
 
 	bpf_for (l, 0, SCHED_MAX_LLCS) {
 		llc__queue(l)->fill = 0;
@@ -96,6 +97,8 @@ static __always_inline void llc__arrange(bool running)
 		q->first = next;
 		q->nr = q->fill;
 		llcs += q->nr > 0;
+		if (q->nr)
+			end = l + 1;
 		next += q->fill;
 		q->fill = 0;
 	}
@@ -119,6 +122,7 @@ static __always_inline void llc__arrange(bool running)
 			c->llc = llc_of[i];
 	}
 	nr_llcs = llcs;
+	llcs_end = end;
 }
 
 #endif /* ENTRAIN_SCHED_LLC_BPF_H */

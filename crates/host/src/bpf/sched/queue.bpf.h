@@ -19,9 +19,6 @@
 #define AGED_SCAN  64
 #define AGED_LOOKS 8
 
-/* So often an idle CPU looks again for a task that is on its way to a queue: a look takes as long as queueing does. */
-#define LOOK_AGAIN 8
-
 /* A directed yield that nobody has followed for so long is forgotten: the lock has moved on. */
 #define YIELD_STALE_NS (2 * ENTRAIN_MSEC)
 
@@ -71,7 +68,7 @@ static __always_inline void task__wait_begin(struct task_ctx *t, struct cpu_ctx 
 	t->cpu = cpu;
 	t->queued = QUEUED_BY_ITSELF;
 	t->pub.queue = 1 + (c->llc & (SCHED_MAX_LLCS - 1));
-	if (!__sync_fetch_and_add(&c->waiting, 1))
+	if (!(__s32)__sync_fetch_and_add(&c->arrivals, CPU_ARRIVAL))
 		__sync_fetch_and_add(&llc__queue(c->llc)->waiting, 1);
 	t->loads = t->share;
 	__sync_fetch_and_add(&c->load, t->loads);
@@ -270,186 +267,6 @@ static __always_inline __s32 cpu__behind(struct cpu_ctx *c, __s32 cpu, __u64 our
 			return other;
 	}
 	return -1;
-}
-
-/* A task that waits for another CPU of this LLC. What waits there and is not found may not run here. */
-static __always_inline bool cpu__fetch_near(struct cpu_ctx *c)
-{
-	__s32 seen = 0;
-	__u32 i;
-
-	c->seen = 0;
-	if (llc__queue(c->llc)->waiting <= 0)
-		return false;
-	bpf_for (i, 1, SCHED_MAX_CPUS) {
-		__s32 other = llc__cpu(c, i);
-		__s32 queued;
-
-		if (other < 0)
-			break;
-		if (cpu__ctx(other)->waiting <= 0)
-			continue;
-		/* Not those that are counted and on their way: they come when ops.enqueue returns, and may run here. */
-		queued = scx_bpf_dsq_nr_queued(DSQ_CPU(other));
-		if (queue__take_first(DSQ_CPU(other)))
-			return true;
-		seen += queued;
-	}
-	c->seen = seen;
-	return false;
-}
-
-/* One that waits for a CPU of that LLC. Its own loop for the verifier: as below. */
-__noinline int llc__fetch(__u32 llc, __s32 cpu)
-{
-	__s32 seen = 0;
-	__u32 i;
-
-	bpf_for (i, 0, SCHED_MAX_CPUS) {
-		__s32 other = llc__cpu_at(llc, i);
-		__s32 queued;
-
-		if (other < 0)
-			break;
-		if (cpu__ctx(other)->waiting <= 0)
-			continue;
-		/* As in cpu__fetch_near(). */
-		queued = scx_bpf_dsq_nr_queued(DSQ_CPU(other));
-		if (queue__take_first(DSQ_CPU(other)))
-			return 1;
-		seen += queued;
-	}
-	cpu__ctx(cpu)->seen += seen;
-	return 0;
-}
-
-/* The tasks that wait for the CPUs of an LLC. */
-__noinline int llc__waiting(__u32 llc)
-{
-	__s32 waiting = 0;
-	__u32 i;
-
-	bpf_for (i, 0, SCHED_MAX_CPUS) {
-		__s32 other = llc__cpu_at(llc, i);
-
-		if (other < 0)
-			break;
-		if (cpu__ctx(other)->waiting > 0)
-			waiting += cpu__ctx(other)->waiting;
-	}
-	return waiting;
-}
-
-/*
- * Nothing to run here: a task of another CPU of the LLC, then of another LLC, so that no CPU idles while a task waits.
- * Of the other LLCs only those are searched in which somebody waits. A function of its own for the verifier, which
- * else walks its loops anew on each path that leads here.
- */
-__noinline int cpu__fetch_any(__s32 cpu)
-{
-	struct cpu_ctx *c = cpu__ctx(cpu);
-	__u32 l;
-
-	if (cpu__fetch_near(c))
-		return 1;
-	if (nr_llcs <= 1)
-		return 0;
-	bpf_for (l, 1, SCHED_MAX_LLCS) {
-		__u32 llc = (c->llc + l) & (SCHED_MAX_LLCS - 1);
-
-		if (llc__queue(llc)->waiting > 0 && llc__fetch(llc, cpu))
-			return 1;
-	}
-	return 0;
-}
-
-/* The tasks that wait for other CPUs of the LLC. */
-static __always_inline __s32 cpu__near_waiting(const struct cpu_ctx *c)
-{
-	__s32 waiting = 0;
-	__u32 i;
-
-	if (READ_ONCE(llc__queue(c->llc)->waiting) <= 0)
-		return 0;
-	bpf_for (i, 1, SCHED_MAX_CPUS) {
-		__s32 other = llc__cpu(c, i);
-		struct cpu_ctx *o;
-
-		if (other < 0)
-			break;
-		o = cpu__ctx(other);
-		if (o->waiting > 0)
-			waiting += o->waiting;
-	}
-	return waiting;
-}
-
-/* Whether more tasks wait for other CPUs than were in their queues when this one looked. Its own loops, as above. */
-__noinline int cpu__sees_more(__s32 cpu)
-{
-	struct cpu_ctx *c = cpu__ctx(cpu);
-	__s32 waiting = cpu__near_waiting(c);
-	__u32 l;
-
-	if (nr_llcs <= 1 || waiting > c->seen)
-		return waiting > c->seen;
-	bpf_for (l, 0, nr_llcs) {
-		if (l != c->llc && READ_ONCE(llc__queue(l)->waiting) > 0)
-			waiting += llc__waiting(l);
-	}
-	return waiting > c->seen;
-}
-
-/*
- * An idle CPU for a task that waits: of one that did not come through ops.select_cpu (bound to one CPU, or put back),
- * or one that went idle since that looked. Its counterpart is cpu__idle(). Returns whether one was kicked.
- */
-static __always_inline bool task__kick_idle(struct task_struct *p, __s32 cpu, bool bound)
-{
-	struct cpu_ctx *c;
-	__s32 idle;
-
-	if (bound)
-		idle = scx_bpf_test_and_clear_cpu_idle(cpu) ? cpu : -1;
-	else
-		idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
-	if (idle < 0)
-		return false;
-	c = cpu__ctx(idle);
-	c->claimed = 1;
-	scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
-	return true;
-}
-
-/*
- * ops.update_idle, of a CPU that has been marked idle. Who is queued counts itself and then looks for an idle CPU; a
- * CPU is marked and then looks at the counts: one of the two sees the other. Those that waited already when this CPU
- * looked for somebody may not run here, and are not looked for again.
- */
-static __always_inline void cpu__idle(__s32 cpu)
-{
-	struct cpu_ctx *c = cpu__ctx(cpu);
-
-	c->claimed = 0;
-	if (cpu__sees_more(cpu))
-		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
-}
-
-/*
- * From ops.dispatch, where nothing was found. A CPU that was idle, was claimed for a task and lost that to another one
- * is marked idle again without ops.update_idle; it looks once more after it has been marked. So it does, some times,
- * for a task that is counted and on its way to its queue: whoever queues it has looked for idle CPUs before this one
- * was one.
- */
-static __always_inline void cpu__found_nothing(struct cpu_ctx *c, __s32 cpu)
-{
-	bool coming = c->again < LOOK_AGAIN && cpu__sees_more(cpu);
-
-	c->again = coming ? c->again + 1 : 0;
-	if (!c->claimed && !coming)
-		return;
-	c->claimed = 0;
-	scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
 #endif /* ENTRAIN_SCHED_QUEUE_BPF_H */

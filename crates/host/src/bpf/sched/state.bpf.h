@@ -143,7 +143,7 @@ struct cpu_ctx {
 	__u32 bound;	      /* 1: what runs may run nowhere else */
 	__u32 offline;	      /* 1: the CPU is on its way out, or is not there */
 	__u32 moved;	      /* 1: it belongs to another LLC than what waits here was measured by */
-	__s32 seen;	      /* tasks that waited in the LLC when this CPU found none for itself */
+	__u32 coming;	      /* 1: when it found no task for itself, one was counted and in no queue yet */
 	__u64 alarm;	      /* when its timer is due; past or 0 = it is not armed */
 	__u64 cost;	      /* of a switch here, ns (cost.h) */
 	__u64 choices;	      /* made here */
@@ -154,15 +154,23 @@ struct cpu_ctx {
 	__u64 resumes;	      /* scx tid of the one that was interrupted amid a turn that is to go on; 0 = none */
 	__u32 withheld;	      /* 1: a task of a higher class has interrupted that one */
 	__u32 pad;
-	__u64 pad2[6];
-	__s32 waiting;	 /* tasks in its queue */
+	__u64 seen; /* what had come to the queues when it found no task for itself: queues__came() */
+	__u64 pad2[5];
+	union {
+		struct {
+			__s32 waiting; /* tasks in its queue */
+			__u32 joined;  /* tasks that have come to its queue, ever */
+		};
+		__u64 arrivals; /* both, to be read and raised at once */
+	};
 	__s32 hurried;	 /* tasks in its queue whose class has a target for their wait, ... */
 	__s32 followers; /* tasks in its queue that wait where their kicker runs */
-	__u16 again;	 /* how often it has looked again for a task that is on its way to a queue */
-	__u16 claimed;	 /* 1: somebody has found it idle and kicked it */
+	__u32 again;	 /* how often it has looked again for a task that is on its way to a queue */
 	__u64 target;	 /* ... and the shortest of these targets, ns */
 	__u64 load;	 /* shares of the tasks in its queue */
-	__u64 pad3[4];
+	__u64 claimed;	 /* scx tid of the waiting task for which it was found idle and kicked; 0 = none */
+	__u64 idles;	 /* 1: it idles */
+	__u64 pad3;
 };
 _Static_assert(sizeof(struct cpu_ctx) == 5 * 64, "whole cache lines");
 
@@ -179,6 +187,9 @@ struct sched_perf_cpu {
 	__u32 busy;
 	__u32 bound; /* 1: the task that runs may not leave */
 };
+
+/* One more in `arrivals` of struct cpu_ctx. */
+#define CPU_ARRIVAL ((1ULL << 32) + 1)
 
 struct cpu_ctx sched_cpus[SCHED_MAX_CPUS] __attribute__((aligned(64)));
 

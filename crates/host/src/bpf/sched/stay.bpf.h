@@ -4,6 +4,7 @@
 #define ENTRAIN_SCHED_STAY_BPF_H
 
 #include "turn.bpf.h"
+#include "idle.bpf.h"
 #include "perf_level.bpf.h"
 #include "perf_idle.bpf.h"
 
@@ -48,6 +49,8 @@ static __always_inline void stay__begin(struct task_struct *p)
 		c->cost = entrain_cost(c->cost, entrain_sub(bpf_ktime_get_ns(), c->asked));
 	c->asked = 0;
 	task__wait_end(t);
+	if (c->claimed)
+		cpu__pass_claim(c);
 	/* It came by none of our operations: a CPU that goes, a kernel that lets nobody choose. */
 	if (!t->waiting)
 		task__wants(p, t, now);

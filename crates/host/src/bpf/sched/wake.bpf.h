@@ -6,6 +6,7 @@
 #include "turn.bpf.h"
 #include "kick.bpf.h"
 #include "balance.bpf.h"
+#include "idle.bpf.h"
 #include "immed.h"
 #include "perf_place.bpf.h"
 
