@@ -184,6 +184,7 @@ extern struct cgroup *bpf_cgroup_ancestor(struct cgroup *cgrp, int level) __ksym
 extern struct cgroup *bpf_cgroup_from_id(__u64 cgid) __ksym;
 extern void bpf_cgroup_release(struct cgroup *cgrp) __ksym;
 extern bool bpf_cpumask_test_cpu(__u32 cpu, const struct cpumask *cpumask) __ksym;
+extern bool bpf_cpumask_subset(const struct cpumask *src1, const struct cpumask *src2) __ksym;
 
 /*
  * Whether a task may not leave its CPU for a moment. On kernels with CONFIG_PREEMPT_RCU each BPF program forbids it to

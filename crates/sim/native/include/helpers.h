@@ -255,6 +255,18 @@ bool bpf_cpumask_test_cpu(__u32 cpu, const struct cpumask *cpumask)
 	return cpu < sim.nr_cpus && (cpumask->bits[cpu / 64] >> (cpu % 64) & 1);
 }
 
+bool bpf_cpumask_subset(const struct cpumask *src1, const struct cpumask *src2)
+{
+	__u32 i;
+
+	sim.done.helpers++;
+	for (i = 0; i * 64 < sim.nr_cpus; i++) {
+		if (src1->bits[i] & ~src2->bits[i])
+			return false;
+	}
+	return true;
+}
+
 static inline __u64 bpf_get_current_pid_tgid(void)
 {
 	return (__u64)sim.current->tgid << 32 | (__u32)sim.current->pid;

@@ -152,9 +152,8 @@ static __always_inline void vcpu__dispatch(__s32 cpu, struct task_struct *prev)
 	bool queued = prev && (prev->scx.flags & SCX_TASK_QUEUED);
 	struct vcpu_ctx *v = vcpu__of(cpu);
 
-	/* Taken back before the look: one that comes after it is for ops.running to see. */
-	if (v->claimed)
-		__sync_lock_test_and_set(&v->claimed, 0);
+	/* Taken back before the look: a claim that comes after it is for ops.running to see. */
+	v->served = v->claimed ? __sync_lock_test_and_set(&v->claimed, 0) : 0;
 	v->asked = queued || v->choices++ % COST_EVERY ? 0 : bpf_ktime_get_ns();
 	if (!prev)
 		vcpu__looks(cpu, v);

@@ -76,18 +76,22 @@ static __noinline __s32 helper__claim(struct task_struct *p, __s32 target)
 }
 
 /*
- * A vCPU that was claimed for a task that waits begins to run another one, and has looked at no queue: that one came to
- * its own queue meanwhile, sent there before the vCPU was busy with yet another one. The claim goes on to another vCPU.
+ * From ops.running, of a vCPU that was claimed for a task that waits. Either it has looked at no queue: the task that
+ * it runs came to its own queue meanwhile, sent there before the vCPU was busy with yet another one. Or it has looked,
+ * and has perhaps found another one, whose own claim is left to the task that waits: but where that may run on other
+ * vCPUs, the vCPU claimed for the one may be none for the other. The claim goes on to another vCPU.
  */
-static __noinline void vcpu__pass_claim(struct vcpu_ctx *v)
+static __noinline void vcpu__pass_claim(struct vcpu_ctx *v, struct task_struct *runs)
 {
-	__s32 target = cpu_or_none__cpu(v->claimed), cpu = -1;
+	bool looked = !v->claimed;
+	__s32 target = cpu_or_none__cpu(looked ? v->served : v->claimed), cpu = -1;
 	struct task_struct *head;
 
 	v->claimed = 0;
+	v->served = 0;
 	bpf_rcu_read_lock();
 	head = scx_bpf_dsq_peek(QUEUE_OPEN(target));
-	if (head)
+	if (head && !(looked && bpf_cpumask_subset(head->cpus_ptr, runs->cpus_ptr)))
 		cpu = helper__claim(head, target);
 	bpf_rcu_read_unlock();
 	if (cpu >= 0)

@@ -76,6 +76,7 @@ struct vcpu_ctx {
 	__u64 claim;   /* of the task that runs, 0..1024; 0 = none, or loads are not kept */
 	__u64 look;    /* where its search for others' work goes on */
 	__u64 looks;   /* 1: it is in mask_looking */
+	__u64 served;  /* `claimed`, as it was when it looked */
 	__u64 again;   /* how often it has looked again for a task that is on its way to a queue */
 	__u64 compare; /* 1: a tick has passed since it last compared its own work with that of others */
 	struct sched_stats stats;

@@ -11,11 +11,12 @@
 static __always_inline void task__running(struct task_struct *p)
 {
 	__s32 cpu = scx_bpf_task_cpu(p);
+	struct vcpu_ctx *v = vcpu__of(cpu);
 
 	account__start(cpu, p, accounts__matter() ? task__of(p) : NULL, scx_bpf_now());
 	page__publish_running(cpu, p);
-	if (vcpu__of(cpu)->claimed)
-		vcpu__pass_claim(vcpu__of(cpu));
+	if (v->claimed || v->served)
+		vcpu__pass_claim(v, p);
 	task__limit_begins(p, cpu);
 }
 

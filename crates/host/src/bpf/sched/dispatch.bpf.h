@@ -13,7 +13,7 @@
 
 /* Puts another task on this CPU, where one is to run. Returns whether it did: else `prev` goes on, or nothing is there.
  */
-static __always_inline bool cpu__choose(struct cpu_ctx *c, __s32 cpu, struct task_struct *prev, bool claimed, __u64 now)
+static __always_inline bool cpu__choose(struct cpu_ctx *c, __s32 cpu, struct task_struct *prev, __u64 now)
 {
 	struct task_ctx *t = NULL;
 	__u64 first = 0, clock = 0;
@@ -70,7 +70,7 @@ static __always_inline bool cpu__choose(struct cpu_ctx *c, __s32 cpu, struct tas
 	}
 	perf__pull(cpu);
 	if (!prev)
-		cpu__found_nothing(c, cpu, claimed);
+		cpu__found_nothing(c, cpu);
 	return false;
 }
 
@@ -78,12 +78,12 @@ static __always_inline bool cpu__choose(struct cpu_ctx *c, __s32 cpu, struct tas
 static __always_inline void cpu__dispatch(__s32 cpu, struct task_struct *prev)
 {
 	struct cpu_ctx *c = cpu__ctx(cpu);
-	/* Taken back before the look: one that comes after it is for ops.running to see. */
-	bool claimed = c->claimed && __sync_lock_test_and_set(&c->claimed, 0);
 	__u64 began;
 
+	/* Taken back before the look: a claim that comes after it is for ops.running to see. */
+	c->served = c->claimed ? __sync_lock_test_and_set(&c->claimed, 0) : 0;
 	began = c->choices++ % COST_EVERY ? 0 : bpf_ktime_get_ns();
-	c->asked = cpu__choose(c, cpu, prev, claimed, scx_bpf_now()) ? began : 0;
+	c->asked = cpu__choose(c, cpu, prev, scx_bpf_now()) ? began : 0;
 }
 
 /*

@@ -186,16 +186,20 @@ static __always_inline bool task__kick_idle(struct task_struct *p, __s32 cpu, bo
 }
 
 /*
- * A CPU that was claimed for a task that waits begins to run another one, and has looked at no queue: that one came to
- * its own queue meanwhile, sent there before the CPU was busy with yet another one. The claim goes on to another CPU.
+ * From ops.running, of a CPU that was claimed for a task that waits, and runs another one. Either it has looked at no
+ * queue, since that one came to its own queue meanwhile, sent there before the CPU was busy with yet another one. Or it
+ * has looked and found that one, whose own claim is left to the task that waits: but where that may run on other CPUs,
+ * the CPU claimed for the one may be none for the other. The claim goes on to another CPU.
  */
-static __always_inline void cpu__pass_claim(struct cpu_ctx *c)
+static __always_inline void cpu__pass_claim(struct cpu_ctx *c, struct task_struct *runs)
 {
-	struct task_struct *p = scx_bpf_tid_to_task(c->claimed);
+	bool looked = !c->claimed;
+	struct task_struct *p = scx_bpf_tid_to_task(looked ? c->served : c->claimed);
 	struct task_ctx *t = p ? task__ctx(p) : NULL;
 
 	c->claimed = 0;
-	if (t && t->queued)
+	c->served = 0;
+	if (t && t->queued && !(looked && bpf_cpumask_subset(p->cpus_ptr, runs->cpus_ptr)))
 		task__kick_idle(p, t->cpu, task__is_bound(p));
 }
 
@@ -225,13 +229,14 @@ static __always_inline void cpu__leaves_idle(__s32 cpu)
  * for a task that is counted and on its way to its queue: whoever queues it has looked for idle CPUs before this one
  * was one.
  */
-static __always_inline void cpu__found_nothing(struct cpu_ctx *c, __s32 cpu, bool claimed)
+static __always_inline void cpu__found_nothing(struct cpu_ctx *c, __s32 cpu)
 {
 	bool coming = c->again < LOOK_AGAIN && cpu__sees_more(cpu);
 
 	c->again = coming ? c->again + 1 : 0;
-	if (!claimed && !coming)
+	if (!c->served && !coming)
 		return;
+	c->served = 0;
 	scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 

@@ -154,8 +154,9 @@ struct cpu_ctx {
 	__u64 resumes;	      /* scx tid of the one that was interrupted amid a turn that is to go on; 0 = none */
 	__u32 withheld;	      /* 1: a task of a higher class has interrupted that one */
 	__u32 pad;
-	__u64 seen; /* what had come to the queues when it found no task for itself: queues__came() */
-	__u64 pad2[5];
+	__u64 served; /* `claimed`, as it was when the CPU looked */
+	__u64 seen;   /* what had come to the queues when it found no task for itself: queues__came() */
+	__u64 pad2[4];
 	union {
 		struct {
 			__s32 waiting; /* tasks in its queue */

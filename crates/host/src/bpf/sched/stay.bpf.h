@@ -49,8 +49,8 @@ static __always_inline void stay__begin(struct task_struct *p)
 		c->cost = entrain_cost(c->cost, entrain_sub(bpf_ktime_get_ns(), c->asked));
 	c->asked = 0;
 	task__wait_end(t);
-	if (c->claimed)
-		cpu__pass_claim(c);
+	if (c->claimed || c->served)
+		cpu__pass_claim(c, p);
 	/* It came by none of our operations: a CPU that goes, a kernel that lets nobody choose. */
 	if (!t->waiting)
 		task__wants(p, t, now);
