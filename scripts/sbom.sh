@@ -16,8 +16,8 @@ if [[ $("$program" cyclonedx --version 2>/dev/null) != *" $version" ]]; then
         CARGO_TARGET_DIR=$tools/build-cyclonedx cargo install --locked --quiet --root "$tools" --version "$version" cargo-cyclonedx
     rm -rf "$tools/build-cyclonedx"
 fi
-"$program" cyclonedx --manifest-path crates/entrain/Cargo.toml --format json --spec-version 1.5 --describe crate \
-    --target all --override-filename entrain-sbom >/dev/null
+"$program" cyclonedx --manifest-path crates/entrain/Cargo.toml --format json --spec-version 1.5 \
+    --target x86_64-unknown-linux-gnu --no-build-deps --override-filename entrain-sbom >/dev/null
 # It writes one beside the manifest of every crate of the workspace.
 mv crates/entrain/entrain-sbom.json "$output"
 find crates -name entrain-sbom.json -delete
