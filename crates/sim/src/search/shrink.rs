@@ -51,6 +51,8 @@ fn smaller(plan: &Plan) -> Vec<Plan> {
             plan.groups.pop();
         });
     }
+    // A vCPU that is bound to a CPU of its own keeps it: without, it would wait for reasons of the host's.
+    let bound = plan.vms.iter().filter(|vm| vm.pinned).map(|vm| vm.vcpus).max().unwrap_or(0);
     let Shape { nodes, llcs, cores, threads } = plan.shape;
     for shape in [
         Shape { nodes: 1, ..plan.shape },
@@ -59,8 +61,6 @@ fn smaller(plan: &Plan) -> Vec<Plan> {
         Shape { nodes, llcs, cores: cores.div_ceil(2), threads },
         Shape { nodes, llcs, cores: cores - u32::from(cores > 1), threads },
     ] {
-        // A vCPU that is bound to a CPU of its own keeps it: without, it would wait for reasons of the host's.
-        let bound = plan.vms.iter().filter(|vm| vm.pinned).map(|vm| vm.vcpus).max().unwrap_or(0);
         if shape.cpus() >= bound {
             with(&mut |plan| plan.shape = shape);
         }

@@ -51,8 +51,9 @@ static __noinline bool helper__wake_one(struct task_struct *p, bool certain)
 }
 
 /*
- * An idle vCPU that may run the task, claimed and kicked to look for what waits in the queue of `target`; -1: none. One
- * that has left its idling meanwhile may have begun to run another task without looking at what is said here.
+ * An idle vCPU that may run the task, claimed to look for what waits in the queue of `target`, and for the caller to
+ * kick; -1: none. One that has left its idling meanwhile may have begun to run another task without looking at what is
+ * said here.
  */
 static __noinline __s32 helper__claim(struct task_struct *p, __s32 target)
 {

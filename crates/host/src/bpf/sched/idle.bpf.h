@@ -24,13 +24,16 @@ static __always_inline __u64 llc__came(__u32 llc, __u64 sum)
 }
 
 /*
- * Takes a task out of the queue of another CPU. What is in the queue and cannot be taken may not run here, or somebody
- * else has taken it. One that is counted and on its way comes when its ops.enqueue returns, and may run here.
+ * Takes a task out of the queue of another CPU, and adds to `came` those that ever came there. What is in the queue and
+ * cannot be taken may not run here, or somebody else has taken it. One that is counted and on its way comes when its
+ * ops.enqueue returns, and may run here.
  */
-static __always_inline bool cpu__fetch_from(struct cpu_ctx *c, __s32 other, __u64 arrivals)
+static __always_inline bool cpu__fetch_from(struct cpu_ctx *c, __s32 other, __u64 *came)
 {
+	__u64 arrivals = READ_ONCE(cpu__ctx(other)->arrivals);
 	__s32 waiting = arrivals;
 
+	*came += arrivals >> 32;
 	if (waiting <= 0)
 		return false;
 	if (waiting > scx_bpf_dsq_nr_queued(DSQ_CPU(other)))
@@ -51,14 +54,11 @@ static __always_inline bool cpu__fetch_near(struct cpu_ctx *c)
 	came = c->joined;
 	bpf_for (i, 1, SCHED_MAX_CPUS) {
 		__s32 other = llc__cpu(c, i);
-		__u64 arrivals;
 
 		if (other < 0)
 			break;
-		arrivals = READ_ONCE(cpu__ctx(other)->arrivals);
-		if (cpu__fetch_from(c, other, arrivals))
+		if (cpu__fetch_from(c, other, &came))
 			return true;
-		came += arrivals >> 32;
 	}
 	c->seen = llc__came(c->llc, came);
 	return false;
@@ -73,14 +73,11 @@ __noinline int llc__fetch(__u32 llc, __s32 cpu)
 
 	bpf_for (i, 0, SCHED_MAX_CPUS) {
 		__s32 other = llc__cpu_at(llc, i);
-		__u64 arrivals;
 
 		if (other < 0)
 			break;
-		arrivals = READ_ONCE(cpu__ctx(other)->arrivals);
-		if (cpu__fetch_from(c, other, arrivals))
+		if (cpu__fetch_from(c, other, &came))
 			return 1;
-		came += arrivals >> 32;
 	}
 	c->seen += llc__came(llc, came);
 	return 0;

@@ -155,7 +155,7 @@ struct cpu_ctx {
 	__u32 withheld;	      /* 1: a task of a higher class has interrupted that one */
 	__u32 pad;
 	__u64 served; /* `claimed`, as it was when the CPU looked */
-	__u64 seen;   /* what had come to the queues when it found no task for itself: queues__came() */
+	__u64 seen;   /* what had come to the queues when it found no task for itself, as cpu__sees_more() sums it */
 	__u64 pad2[4];
 	union {
 		struct {
@@ -175,6 +175,11 @@ struct cpu_ctx {
 };
 _Static_assert(sizeof(struct cpu_ctx) == 5 * 64, "whole cache lines");
 
+/* One more in `arrivals`. */
+#define CPU_ARRIVAL ((1ULL << 32) + 1)
+
+struct cpu_ctx sched_cpus[SCHED_MAX_CPUS] __attribute__((aligned(64)));
+
 /* One CPU's performance (perf_level.bpf.h), read by the daemon. Written under its run-queue lock, but for `removed`. */
 struct sched_perf_cpu {
 	struct entrain_util own;	 /* of all its tasks */
@@ -188,11 +193,6 @@ struct sched_perf_cpu {
 	__u32 busy;
 	__u32 bound; /* 1: the task that runs may not leave */
 };
-
-/* One more in `arrivals` of struct cpu_ctx. */
-#define CPU_ARRIVAL ((1ULL << 32) + 1)
-
-struct cpu_ctx sched_cpus[SCHED_MAX_CPUS] __attribute__((aligned(64)));
 
 /* A timer in a map. */
 struct entry_timer {
