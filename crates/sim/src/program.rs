@@ -36,6 +36,8 @@ impl Time {
 pub enum Step {
     /// Works in user mode.
     Compute(Time),
+    /// Works in the kernel, outside of any lock.
+    System(Time),
     /// Sleeps until a timer fires.
     Sleep(Time),
     /// Sleeps until the clock is at the next multiple of a period, ns: a clock that ticks.

@@ -176,7 +176,9 @@ impl Plan {
     pub fn valid(&self) -> bool {
         let count = |steps: &[Step], of: fn(&Step) -> bool| steps.iter().filter(|step| of(step)).count();
         let valid = |task: &PlannedTask| {
-            let times = count(&task.steps, |step| matches!(step, Step::Compute(_) | Step::Sleep(_) | Step::Until(_)));
+            let times = count(&task.steps, |step| {
+                matches!(step, Step::Compute(_) | Step::System(_) | Step::Sleep(_) | Step::Until(_))
+            });
             let (taken, given) = (
                 count(&task.steps, |s| matches!(s, Step::Lock(_))),
                 count(&task.steps, |s| matches!(s, Step::Unlock(_))),

@@ -7,6 +7,7 @@ use super::{HOST, MachineId, World};
 use crate::costs;
 use crate::kernel::TaskId;
 use crate::native::VcpuFields;
+use crate::program::Step;
 use crate::trace::What;
 
 /// Whose registers KVM saves, and how it learns that a guest spins.
@@ -184,7 +185,8 @@ impl World {
                 let spins =
                     matches!(state.mode, Mode::SpinsForLock(_) | Mode::SpinsForAnswers(_) | Mode::SpinsForOwner(_));
                 let holds = state.preempt > 0 || !state.kernel_tries.owned.is_empty();
-                holds || spins || matches!(lane.segment, Segment::Switch(_))
+                let works = matches!(state.steps.get(state.at), Some(Step::System(_)));
+                holds || spins || works || matches!(lane.segment, Segment::Switch(_))
             }
             None => true,
         };

@@ -62,7 +62,7 @@ impl World {
             state.mode = Mode::Between;
             self.set_left(m, cpu, debt);
             match step {
-                Step::Compute(time) | Step::Hold(time) => {
+                Step::Compute(time) | Step::System(time) | Step::Hold(time) => {
                     let left = debt + self.draw(m, task, time);
                     self.work(m, cpu, task, left);
                     return self.preempt_point(m, cpu);

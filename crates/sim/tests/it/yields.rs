@@ -1,10 +1,13 @@
 //! Who gives way to whom, beyond what faults.rs has (issue 26, faults 3 and 13).
 
+use entrain_sim::costs::Costs;
 use entrain_sim::kernel::Kernel;
 use entrain_sim::kernel::topology::Shape;
-use entrain_sim::program::Step::{Barrier, Broadcast, Compute, Done};
-use entrain_sim::program::Time::Mean;
+use entrain_sim::lab;
+use entrain_sim::program::Step::{Barrier, Broadcast, Compute, Done, Hold, Lock, Unlock};
+use entrain_sim::program::Time::{Fixed, Mean};
 use entrain_sim::program::{SEC, US};
+use entrain_sim::report::Outcome;
 use entrain_sim::scenario::{Arm, guest, host, tasks};
 use entrain_sim::world::{Arch, MachineSpec, Policy, VmSpec, World};
 
@@ -54,4 +57,42 @@ fn spinners_do_not_hammer_the_queues() {
     println!("{looks} searches of queues a second");
     // 300 µs for an answer, a sixteenth of that between two looks.
     assert!(looks < 55_000, "{looks} searches of queues a second");
+}
+
+/// Whose siblings are sent to other CPUs as it spins gets its share earlier, and no more of it: a guest that does nothing but
+/// wait for a lock, beside one that computes.
+#[test]
+fn spinners_gain_no_time() {
+    let mut world = host(1, Shape::flat(2), Arm::HOST);
+    let vms = [&[Lock(0), Hold(Fixed(100 * US)), Unlock(0), Done][..], &[Compute(Fixed(1_000 * US)), Done][..]];
+    for steps in vms {
+        let m = guest(&mut world, 4, Arm::HOST);
+        tasks(&mut world, m, "task", 4, steps);
+    }
+    world.run(4 * SEC);
+    let time = |vm: usize| -> f64 {
+        let of = |task| world.machines[0].kernel.task(task).sum_exec as f64;
+        world.vms[vm].vcpus.iter().map(|vcpu| of(vcpu.task)).sum::<f64>() / (2.0 * 4.0 * SEC as f64)
+    };
+    println!("of both CPUs: who spins {:.3}, who computes {:.3}", time(0), time(1));
+    assert!(time(1) > 0.49 && time(0) > 0.49, "half for each: {:.3}, {:.3}", time(0), time(1));
+}
+
+/// Two vCPUs of which each waits in the lock's queue while the other one runs hand the lock, and their CPU, to and fro: some
+/// ten thousand operations a second in place of millions, and at each of them a switch. It ends when both are on CPUs, or
+/// when one is taken off between two operations: a stay in another one's time is too short to be looked at by a timer of its
+/// own; the one that an earlier stay has armed comes amid a later one, and must look then. Each of the three worlds had a
+/// guest with less than 0.05 million, and had one with less than 1 with either remedy alone.
+#[test]
+fn a_convoy_dissolves() {
+    let experiment = lab::named("overcommit/lock").expect("it is there");
+    let arm = lab::ARMS.iter().find(|arm| arm.name == "entrain-host").expect("it is there");
+    for seed in 1..=3 {
+        let mut setup = experiment.build(seed, arm);
+        setup.world.set_costs(Costs::LAB);
+        let rows = Outcome::of("lock", arm.arm, seed, setup).rows;
+        let ops: Vec<f64> = rows.iter().map(|row| row.ops).collect();
+        println!("operations a second with seed {seed}: {ops:.0?}");
+        assert!(ops.iter().all(|&ops| ops > 2e6), "a guest is in a convoy for most of the time: {ops:.0?}");
+    }
 }
