@@ -223,6 +223,16 @@ static __always_inline void cpu__is_withheld(const struct cpu_ctx *c, __u32 cpu)
 		task__kick_idle(p, cpu, false);
 }
 
+/*
+ * Whether a timer that comes early, armed for an earlier stay, is a look all the same: its exit has been paid for.
+ * Where vCPUs wait for a lock in turn and each stays but for its section, none is there for as long as a look waits;
+ * without this one nobody would ever be seen to have left, and they would pass the lock on at a switch a time.
+ */
+static __always_inline bool cpu__looks_anyway(const struct cpu_ctx *c)
+{
+	return c->granted && c->stay == STAY_FOR_SECTION;
+}
+
 /* The timer: looks at what runs on its CPU. The vCPU for which it was armed may have left, and another have come. */
 static int cpu__look(void *map, __u32 *key, struct entry_timer *r)
 {
@@ -254,7 +264,7 @@ static int cpu__look(void *map, __u32 *key, struct entry_timer *r)
 	t = p ? task__ctx(p) : NULL;
 	if (t && t->started && (c->granted || c->waiting > 0)) {
 		at = c->granted ?: cpu__next_look(c, cpu, now);
-		over = !entrain_before(now + ALARM_EARLY_NS, at);
+		over = cpu__looks_anyway(c) || !entrain_before(now + ALARM_EARLY_NS, at);
 		if (c->granted && over)
 			cpu__grant_ends(p, t, c, cpu, now);
 		else if (c->granted)

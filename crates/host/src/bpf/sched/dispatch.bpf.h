@@ -23,11 +23,12 @@ static __always_inline bool cpu__choose(struct cpu_ctx *c, __s32 cpu, struct tas
 	/* The kernel keeps the one that ran when nothing is dispatched and it has a slice. */
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED))
 		t = task__ctx(prev);
-	if (c->next && c->next_stay == STAY_FOR_TIMER && t && t->started && !t->leaving) {
-		/* Whose timer is due interrupts another one, but not inside a section. */
+	if (c->next && (c->next_stay == STAY_FOR_TIMER || c->next_stay == STAY_BESIDE) && t && t->started &&
+	    !t->leaving) {
+		/* Whoever comes from elsewhere interrupts another one, but not inside a section. */
 		if (t->pub.vcpu && task__may_stay(prev, t, c, cpu, now))
 			return false;
-		if (c->stay != STAY_FOR_TIMER)
+		if (c->next_stay == STAY_FOR_TIMER && c->stay != STAY_FOR_TIMER)
 			c->resumes = prev->scx.tid;
 	}
 	if (cpu__take_next(c, cpu, now) || cpu__take_aged(c, cpu, now) || cpu__resume(c, cpu, now))

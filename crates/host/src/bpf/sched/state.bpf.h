@@ -26,6 +26,7 @@ enum short_stay {
 	STAY_FOR_INTERRUPT,
 	STAY_FOR_SECTION,
 	STAY_FOR_TIMER, /* in its own time, amid another one's turn (timer.bpf.h) */
+	STAY_BESIDE,	/* only in `next_stay`: it is not short, and takes another VM's place (yield.bpf.h) */
 };
 
 /* Why a task gives its CPU to others, even where its clock is behind. */
@@ -72,6 +73,7 @@ struct task_ctx {
 	__u64 boosted;		 /* put to the front by a yield at; 0 = not since it last ran */
 	__u64 spun;		 /* when KVM last said that its guest spins; 0 = not in this stay */
 	__u64 looks_at;		 /* as a spinner, for a sibling to give way to, again */
+	__u64 beside;		 /* as a spinner, when a sibling was sent to another CPU; 0 = not in this stay */
 	__u64 kvm_vcpu;		 /* struct kvm_vcpu, while it is inside KVM_RUN; only for probes */
 	struct entrain_extend_state extend;
 	struct sched_class class; /* class.bpf.h */

@@ -25,7 +25,8 @@ static __always_inline void stay__take_turn(struct task_struct *p, struct task_c
 	t->lent = heir && c->owner != p->scx.tid;
 	/* What is left of its own turn may have come back to it: that is no new one. */
 	owner = t->lent ? cpu__lender(c, t) : heir ? t : NULL;
-	if (!owner) {
+	/* One that was sent here from another CPU runs in its own time, unless the turn here is its VM's, too. */
+	if (!owner || owner->pub.tgid != t->pub.tgid) {
 		cpu__turn_begins(c, p, t, now);
 		return;
 	}
@@ -60,6 +61,7 @@ static __always_inline void stay__begin(struct task_struct *p)
 	t->started = now;
 	t->boosted = 0;
 	t->spun = 0;
+	t->beside = 0;
 	t->due = 0;
 	if (t->stay == STAY_FOR_TIMER)
 		t->timer_at = now;

@@ -8,6 +8,7 @@
 #ifndef ENTRAIN_SCHED_YIELD_BPF_H
 #define ENTRAIN_SCHED_YIELD_BPF_H
 
+#include "preempt.bpf.h"
 #include "queue.bpf.h"
 
 /* CPUs of the LLC whose queues one spin looks at for a sibling. */
@@ -57,14 +58,11 @@ static __always_inline void spinner__leave(const struct spinner *s)
 	scx_bpf_task_set_slice(s->task, 0);
 }
 
-/* Whether the vCPU that spins is to give way to a sibling; if so the sibling is next here. */
-static __always_inline bool spinner__give_way(const struct spinner *s, struct task_struct *to, struct task_ctx *t,
-					      bool owes)
+static __always_inline enum entrain_yield_verdict spinner__ask(const struct spinner *s, struct task_struct *to,
+							       const struct task_ctx *t, bool owes)
 {
 	struct entrain_yield_limits limits = {.turn = s->turn, .again = yield_again_ns};
 	struct entrain_yield_in in = {};
-	enum entrain_yield_verdict verdict;
-	enum short_stay stay;
 
 	in.sibling = s->task->tgid == to->tgid;
 	in.waiting = t->waiting && t->queued;
@@ -73,17 +71,70 @@ static __always_inline bool spinner__give_way(const struct spinner *s, struct ta
 	in.owes = owes;
 	in.boosted = t->boosted ? entrain_sub(s->now, t->boosted) : ~0ULL;
 	in.turn = s->passed;
-	verdict = entrain_yield(&in, &limits);
+	return entrain_yield(&in, &limits);
+}
+
+static __always_inline void spinner__count(struct task_ctx *t, enum entrain_yield_verdict verdict)
+{
 	task__count_verdict(t, SCHED_YIELDS_HONOURED, verdict, ENTRAIN_YIELD_VERDICTS);
+}
+
+/* The sibling comes to that CPU next. */
+static __always_inline void spinner__put_next(const struct spinner *s, struct cpu_ctx *c, struct task_struct *to,
+					      struct task_ctx *t, enum short_stay stay)
+{
+	t->boosted = s->now;
+	cpu__put_next(c, to, stay, s->now);
+	task__boosted(to, t);
+}
+
+/* Whether the vCPU that spins is to give way to a sibling; if so the sibling is next here. */
+static __always_inline bool spinner__give_way(const struct spinner *s, struct task_struct *to, struct task_ctx *t,
+					      bool owes)
+{
+	enum entrain_yield_verdict verdict = spinner__ask(s, to, t, owes);
+	enum short_stay stay;
+
+	spinner__count(t, verdict);
 	if (verdict != ENTRAIN_YIELD_HONOURED)
 		return false;
-	t->boosted = s->now;
 	if (entrain_critical_holds(t->level))
 		stay = lend_ns ? STAY_FOR_SECTION : STAY_FULL;
 	else
 		stay = owes ? STAY_FOR_INTERRUPT : STAY_FULL;
-	cpu__put_next(s->c, to, stay, s->now);
-	task__boosted(to, t);
+	spinner__put_next(s, s->c, to, t, stay);
+	return true;
+}
+
+/*
+ * A sibling that holds something, or stands in a lock's queue, comes to another CPU, and the one that spins stays: the
+ * lock goes on at once. Were it to give way instead, each of the two would stand in the queue while the other one runs:
+ * they would hand the lock, and their CPU, to and fro, at two switches an operation, and nothing but chance ends that.
+ * Returns whether there is such a CPU; where its task is protected still, the spinner asks again when it traps again.
+ *
+ * Threat model: the sibling runs in its own time, is at most a slice ahead of the one whose place it takes, and leaves
+ * that one its protection and its critical section. What a VM gains is that it runs up to a slice earlier.
+ */
+static __always_inline bool spinner__beside(const struct spinner *s, struct task_struct *to, struct task_ctx *t)
+{
+	struct wanting w = {.vtime = t->pub.vtime + t->owed - task__vtime(t, s->turn)};
+	struct cpu_ctx *c;
+	__s32 cpu;
+
+	if (!use_beside || !entrain_critical_holds(t->level) || spinner__ask(s, to, t, false) != ENTRAIN_YIELD_HONOURED)
+		return false;
+	cpu = wanting__victim(&w, to, s->cpu, to->tgid, s->now);
+	if (cpu < 0)
+		return false;
+	c = cpu__ctx(cpu);
+	if (c->next && !entrain_before(c->next_until, s->now))
+		return false;
+	if (entrain_sub(s->now, c->came) < cpu__costs(c, protect_costs, min_run_ns))
+		return true;
+	spinner__count(t, ENTRAIN_YIELD_HONOURED);
+	spinner__put_next(s, c, to, t, STAY_BESIDE);
+	s->ctx->beside = s->now;
+	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	return true;
 }
 
@@ -91,6 +142,12 @@ static __always_inline bool spinner__give_way(const struct spinner *s, struct ta
 static __always_inline bool spinner__has_found(const struct spinner *s)
 {
 	return s->ctx->leaving == LEAVING_YIELDED && s->c->next && !entrain_before(s->c->next_until, s->now);
+}
+
+/* Whether a sibling that was sent to another CPU is on its way there: nobody else is let in meanwhile. */
+static __always_inline bool spinner__expects(const struct spinner *s)
+{
+	return s->ctx->beside && entrain_sub(s->now, s->ctx->beside) < cpu__costs(s->c, look_costs, lend_ns);
 }
 
 /* Called with the run-queue locks of both held, so neither moves meanwhile. */
@@ -111,6 +168,8 @@ static __always_inline bool spinner__yield(struct task_struct *from, struct task
 		spinner__leave(&s);
 		return true;
 	}
+	if (!spinner__turn_over(&s) && (spinner__expects(&s) || spinner__beside(&s, to, t)))
+		return false;
 	/* Where posted interrupts cannot be seen, KVM's word stands: it proposes nobody in user mode without one. */
 	if (!spinner__give_way(&s, to, t, kvm_vcpu__owes(t->kvm_vcpu) != OWES_NOTHING) && !spinner__turn_over(&s))
 		return false;
