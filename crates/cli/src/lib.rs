@@ -3,3 +3,4 @@ pub mod exit;
 #[cfg(feature = "generate")]
 pub mod generate;
 pub mod log;
+pub mod pipe;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use entrain_cli::log::{self, Level};
-use entrain_cli::{exit, generate};
+use entrain_cli::{exit, generate, pipe};
 use entrain_config::ConfigError;
 use entrain_guest::error::GuestError;
 use entrain_host::error::HostError;
@@ -53,7 +53,11 @@ fn main() -> ExitCode {
         Command::Isolate(_) | Command::Lab(_) | Command::Sim(_) | Command::Top(_) | Command::Doctor(_) => Level::WARN,
         Command::Record(_) | Command::Report(_) | Command::Trial(_) | Command::Generate(_) => Level::WARN,
     });
-    let result = match command {
+    pipe::until_closed(|| exit::status(run(command), lasting))
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
         Command::Guest(args) => entrain_guest::cli::run(args),
         Command::Isolate(args) => entrain_isolate::cli::run(args),
         Command::Lab(args) => part::run(&part::LAB, &args),
@@ -65,8 +69,7 @@ fn main() -> ExitCode {
         Command::Trial(args) => entrain_trial::cli::run(args),
         Command::Doctor(args) => entrain_doctor::cli::run(args),
         Command::Generate(args) => generate::run(&args, Cli::command()).map(|()| ExitCode::SUCCESS),
-    };
-    exit::status(result, lasting)
+    }
 }
 
 /// The status of an error that another start would not cure.

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use entrain_cli::log::{self, Level};
-use entrain_cli::{exit, generate};
+use entrain_cli::{exit, generate, pipe};
 use entrain_lab::cli::LabCommand;
 
 /// The nested lab: stock KVM hosts with real guests, on any machine
@@ -27,11 +27,11 @@ enum Command {
 fn main() -> ExitCode {
     let command = Cli::parse().command;
     log::start(Level::WARN);
-    let result = match command {
+    let run = || match command {
         Command::Lab(command) => entrain_lab::cli::run(*command),
         Command::Generate(args) => generate::run(&args, Cli::command()).map(|()| ExitCode::SUCCESS),
     };
-    exit::status(result, |_| None)
+    pipe::until_closed(|| exit::status(run(), |_| None))
 }
 
 #[cfg(test)]

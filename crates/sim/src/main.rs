@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use entrain_cli::pipe;
 
 use commands::{fleet, list, references, replay, run, search, trace, validate};
 
@@ -40,7 +41,20 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let done: Result<bool> = match Cli::parse().command {
+    let command = Cli::parse().command;
+    pipe::until_closed(|| match run(command) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("entrain-sim: {error:#}");
+            ExitCode::FAILURE
+        }
+    })
+}
+
+/// Whether all is as it should be.
+fn run(command: Command) -> Result<bool> {
+    match command {
         Command::Run(args) => run::run(args),
         Command::List => list::run(),
         Command::Trace(args) => trace::run(args),
@@ -50,13 +64,5 @@ fn main() -> ExitCode {
         Command::Merge(args) => fleet::merge(&args),
         Command::References(args) => references::run(&args),
         Command::Validate(args) => validate::run(&args),
-    };
-    match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("entrain-sim: {error:#}");
-            ExitCode::FAILURE
-        }
     }
 }
