@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Builds the RPM packages of programs that are built already, by rpmbuild (Debian's package rpm, or the system's own).
 #
-#   scripts/package-rpm.sh BINARIES OUTPUT
+#   scripts/package-rpm.sh BINARIES OUTPUT [RELEASE]
+#
+# RELEASE is rpm's, instead of 1. The same input gives the same bytes (SOURCE_DATE_EPOCH: the last commit's time).
 set -euo pipefail
-[[ $# == 2 ]] || { sed -n '2,5p' "$0" >&2; exit 2; }
+[[ $# -ge 2 ]] || { sed -n '2,6p' "$0" >&2; exit 2; }
 binaries=$(cd "$1" && pwd)
 repo=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$2" "$repo/target"
@@ -27,7 +29,7 @@ done
 # --nodeps: rpm's own database knows nothing of a system of another kind. Debian's rpm has no default for this folder.
 rpmbuild -bb --nodeps --quiet --target "$cpu" --define "_topdir $room/rpm" --define "binaries $room/bin" --define "sources $repo" \
     --define "native ${NATIVE:-$binaries/entrain}" --define "_mandir /usr/share/man" --define "_bindir /usr/bin" \
-    --define "use_source_date_epoch_as_buildtime 1" --define "clamp_mtime_to_source_date_epoch 1" \
+    --define "release_number ${3:-1}" --define "use_source_date_epoch_as_buildtime 1" --define "clamp_mtime_to_source_date_epoch 1" \
     "$repo/packaging/rpm/entrain.spec"
 find "$room/rpm/RPMS" -name '*.rpm' -exec mv -t "$output" {} +
 ls -l "$output"/*.rpm
