@@ -13,7 +13,7 @@ TRIPLE    ?= $(NATIVE)
 FORMATTED := $(shell git ls-files -co --exclude-standard 'crates/*.bpf.c' 'crates/*.h' crates/lab-dilation/src/clock.c)
 
 .DEFAULT_GOAL := help
-.PHONY: fuzz-build help setup toolchain build lab results test lint unit search fuzz-short fuzz fuzz-merge audit miri complexity lab-test programs package package-arm64 package-rpm sbom package-test kubernetes-test install uninstall clean
+.PHONY: fuzz-build help setup toolchain build lab results test lint unit search fuzz-short fuzz fuzz-merge audit miri complexity lab-test programs package package-arm64 package-rpm sbom package-test package-test-arm64 kubernetes-test install uninstall clean
 
 help: ## this list
 	@echo "Entrain: host and guest schedulers in step, on stock kernels. Targets:"
@@ -107,9 +107,13 @@ package-rpm: programs ## build the RPM packages into target/package (needs root,
 sbom: toolchain ## write target/sbom.cdx.json: what is linked into the programs, for programs (builds cargo-cyclonedx once)
 	$(RUN) scripts/sbom.sh target/sbom.cdx.json
 
-package-test: package ## install, upgrade and purge the packages in a clean Debian (needs root), check rules and dashboard
+package-test: package ## install, upgrade and purge the packages in a clean Debian and by rpm (needs root), check rules and dashboard
 	scripts/package-test.sh target/$(NATIVE)/release
+	scripts/package-rpm-test.sh target/$(NATIVE)/release
 	scripts/check-packaging.sh
+
+package-test-arm64: package-arm64 ## install, upgrade and purge those for arm64 in a clean Debian 13 by qemu-user (needs root)
+	NATIVE=target/$(NATIVE)/release/entrain scripts/package-test.sh target/$(GUEST)/release trixie
 
 # Half an hour the first time: Kubernetes is built.
 kubernetes-test: build ## run packaging/kubernetes in a real cluster with an emulated node (needs root and Go)

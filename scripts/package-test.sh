@@ -3,10 +3,11 @@
 #
 #   scripts/package-test.sh BINARIES [bookworm|trixie]
 #
-# BINARIES is a folder with the programs, as for scripts/package.sh. Needs root, mmdebstrap and apt's mirror.
+# BINARIES is a folder with the programs, as for scripts/package.sh. Needs root, mmdebstrap and apt's mirror; for programs of
+# another architecture qemu-user-static, registered with the kernel (binfmt_misc), and NATIVE as for scripts/package.sh.
 set -euo pipefail
 
-[[ $# -ge 1 ]] || { sed -n '2,6p' "$0" >&2; exit 2; }
+[[ $# -ge 1 ]] || { sed -n '2,7p' "$0" >&2; exit 2; }
 binaries=$(cd "$1" && pwd) suite=${2:-bookworm}
 repo=$(cd "$(dirname "$0")/.." && pwd)
 [[ $(id -u) == 0 ]] || { echo "package-test: run as root" >&2; exit 1; }
@@ -24,8 +25,10 @@ export SOURCE_DATE_EPOCH
 for deb in "$room"/again/*.deb; do
     cmp "$deb" "$room/debs/${deb##*/}" || { echo "package-test: built twice, ${deb##*/} differs" >&2; exit 1; }
 done
-echo "package-test: base Debian $suite"
-mmdebstrap --quiet --variant=minbase --format=directory "$suite" "$room/root" "deb $mirror $suite main"
+arch=$(dpkg-deb --field "$room"/debs/entrain_*-1_*.deb Architecture)
+if [[ $arch != $(dpkg --print-architecture) ]]; then "$repo/scripts/setup.sh" foreign; fi
+echo "package-test: base Debian $suite, $arch"
+mmdebstrap --quiet --variant=minbase --format=directory --architectures="$arch" "$suite" "$room/root" "deb $mirror $suite main"
 mkdir "$room/root/debs"
 cp "$room"/debs/*.deb "$room/root/debs/"
 

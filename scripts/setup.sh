@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what building Entrain and running its lab need from the system: only what is missing, without questions.
 #
-#   scripts/setup.sh [packages|rpm]       what building Debian or RPM packages needs as well
+#   scripts/setup.sh [packages|rpm|foreign]   what building Debian or RPM packages needs as well, or running those of
+#                                             another architecture
 #
 # Everything bigger (compilers, emulators, kernels, guests' programs) lives in the user's cache and is not installed.
 set -euo pipefail
@@ -19,7 +20,8 @@ needs=(
 
 case ${1:-} in
 packages) needs+=("dh debhelper" "dpkg-buildpackage dpkg-dev") ;;
-rpm) needs+=("rpmbuild rpm") ;;
+rpm) needs+=("rpmbuild rpm" "rpmlint rpmlint") ;;
+foreign) needs+=("arch-test arch-test" "qemu-aarch64-static qemu-user-static" "update-binfmts binfmt-support") ;;
 esac
 
 missing=()

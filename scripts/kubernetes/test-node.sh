@@ -63,11 +63,26 @@ within 60 "weights by class" set_weights || fail "weights of the pods: db $(weig
 say "weights of the pods by class: db $(weight db), web $(weight web)"
 
 say "entrain top, in the pod"
-kubectl -n entrain exec "$pod" -- entrain top --once --vms | sed 's/^/    /'
+paired() { kubectl -n entrain exec "$pod" -- entrain top --once --vms >"$room/log/top.txt" && grep -q ' 4 vCPUs (4 paired)' "$room/log/top.txt"; }
+within 300 "both guests are paired" paired
+sed 's/^/    /' "$room/log/top.txt"
+
+say "mode schedule, in the pod"
+(printf '[host]\nmode = "schedule"\n\n'; cat "$room/host.toml") >"$room/schedule.toml"
+kubectl -n entrain create configmap entrain-host --from-file=host.toml="$room/schedule.toml" --dry-run=client -o yaml | kubectl apply -f - >/dev/null
+kubectl -n entrain rollout restart daemonset/entrain-host >/dev/null
+within 900 "the DaemonSet is ready again" kubectl -n entrain rollout status daemonset/entrain-host --timeout=1s
+pod=$(kubectl -n entrain get pod -l app.kubernetes.io/name=entrain-host -o jsonpath='{.items[0].metadata.name}')
+kubectl -n entrain logs "$pod" >"$room/log/scheduling.log"
+top() { kubectl -n entrain exec "$pod" -- entrain top --once --vms; }
+scheduled() { top >"$room/log/top.txt" && grep -q '^entrain schedule: .* 4 vCPUs (4 paired)' "$room/log/top.txt"; }
+within 300 "the scheduler runs and both guests are paired again" scheduled || fail "not scheduled: $(head -1 "$room/log/top.txt")"
+[[ $(inspect cat /host/kernel/sched_ext/state) == enabled ]] || fail "the kernel knows of no scheduler"
+sed 's/^/    /' "$room/log/top.txt"
 
 say "the label taken away"
 kubectl label node node1 entrain/host- >/dev/null
-gone() { [[ -z $(kubectl -n entrain get pod -o name) && $(weight db) == "$before_db" && $(weight web) == "$before_web" ]]; }
-within 300 "the pod ends and weights are back" gone || fail "weights afterwards: db $(weight db), web $(weight web), not $before_db, $before_web"
+gone() { [[ -z $(kubectl -n entrain get pod -o name) && $(weight db) == "$before_db" && $(weight web) == "$before_web" && $(inspect cat /host/kernel/sched_ext/state) == disabled ]]; }
+within 300 "the pod ends, its scheduler with it, and weights are back" gone || fail "weights afterwards: db $(weight db), web $(weight web), not $before_db, $before_web"
 echo "    no pod is left; weights are db $(weight db), web $(weight web)"
 kubectl -n shop delete pod --all --timeout=120s >/dev/null || true
