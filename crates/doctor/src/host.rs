@@ -32,12 +32,12 @@ fn uptr(machine: &Machine, features: &Features) -> Finding {
 
 fn kvm(machine: &Machine, features: &Features) -> Finding {
     const FOR: &str = "entrain host: VMs are found through KVM";
-    match (machine.root.exists("dev/kvm"), features.kvm) {
-        (true, true) => Finding::ok("host.kvm", FOR, "/dev/kvm, and its type information"),
+    match (machine.is_host(), features.kvm) {
+        (true, true) => Finding::ok("host.kvm", FOR, "KVM, and its type information"),
         (true, false) => Finding::missing(
             "host.kvm",
             FOR,
-            "/dev/kvm is there, but KVM's type information is not (/sys/kernel/btf/kvm)",
+            "KVM is there, but its type information is not (/sys/kernel/btf/kvm)",
             "boot a kernel built with CONFIG_DEBUG_INFO_BTF_MODULES=y",
         ),
         (false, _) => Finding::missing(

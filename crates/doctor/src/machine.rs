@@ -27,9 +27,9 @@ impl Machine {
         self.root.trimmed("proc/sys/kernel/osrelease")
     }
 
-    /// It runs VMs, or could.
+    /// It runs VMs, or could. A container need not have the device for the daemon in it to find the node's VMs.
     pub(crate) fn is_host(&self) -> bool {
-        self.root.exists("dev/kvm")
+        self.root.exists("dev/kvm") || self.root.exists("sys/class/misc/kvm")
     }
 
     /// It is a VM. x86 says so in the CPU's flags; arm64 only by its firmware's tables or by who made the machine.

@@ -160,6 +160,16 @@ fn who_stands_in_the_way_is_named() {
     assert!(of("scheduler").found.contains("lavd_1.0"));
 }
 
+/// Seen in a pod of Kubernetes, whose daemon watched two VMs meanwhile.
+#[test]
+fn a_host_without_the_device_in_this_container_is_one() {
+    let tree = Tree::host("6.14.0", &MODERN).file("sys/class/misc/kvm/dev", "10:232\n");
+    fs::remove_file(tree.0.path().join("dev/kvm")).expect("made above");
+    let report = tree.examine(None);
+    assert_eq!(report.roles, ["host"]);
+    assert_eq!(report.find("host.kvm", None).expect("looked at").status, Status::Ok, "{}", report.text());
+}
+
 #[test]
 fn a_guest_is_examined_as_one() {
     let tree = Tree::host("6.14.0", &["sched_ext_ops"])
