@@ -28,6 +28,15 @@ slow() {
         {"op": "replace", "path": "/spec/template/spec/containers/0/livenessProbe/timeoutSeconds", "value": 20}]' >/dev/null
 }
 
+# configure FILE: of the room, becomes the daemon's when it is started anew.
+configure() {
+    kubectl -n entrain create configmap entrain-host --from-file=host.toml="$room/$1" --dry-run=client -o yaml | kubectl apply -f - >/dev/null
+}
+daemons_pod() { kubectl -n entrain get pod -l app.kubernetes.io/name=entrain-host -o jsonpath='{.items[0].metadata.name}'; }
+# top_shows PATTERN: what it has shown last is in the log folder.
+top_shows() { kubectl -n entrain exec "$pod" -- entrain top --once --vms >"$room/log/top.txt" && grep -q "$1" "$room/log/top.txt"; }
+scheduler() { inspect cat /host/kernel/sched_ext/state; }
+
 # Classes by cgroup: the first rule is db's alone, by its name in KubeVirt.
 cat >"$room/host.toml" <<'CLASSES'
 [[vm]]
@@ -39,13 +48,13 @@ cgroup = "/kubepods.slice/**"
 class = "batch"
 cgroup = "/kubepods.slice/kubepods-burstable.slice/**"
 CLASSES
-kubectl -n entrain create configmap entrain-host --from-file=host.toml="$room/host.toml" --dry-run=client -o yaml | kubectl apply -f - >/dev/null
+configure host.toml
 slow
 [[ $(kubectl -n entrain get daemonset entrain-host -o jsonpath='{.status.desiredNumberScheduled}') == 0 ]] ||
     fail "it runs on a node that nobody has labelled"
 kubectl label node node1 entrain/host=true >/dev/null
 within 900 "the DaemonSet is ready" kubectl -n entrain rollout status daemonset/entrain-host --timeout=1s
-pod=$(kubectl -n entrain get pod -l app.kubernetes.io/name=entrain-host -o jsonpath='{.items[0].metadata.name}')
+pod=$(daemons_pod)
 say "running: $(kubectl -n entrain get pod "$pod" --no-headers)"
 kubectl -n entrain logs "$pod" >"$room/log/daemon.log"
 grep -q "entered the host's cgroup namespace" "$room/log/daemon.log" || fail "the daemon shares the node's cgroup namespace, or has not entered it"
@@ -63,26 +72,24 @@ within 60 "weights by class" set_weights || fail "weights of the pods: db $(weig
 say "weights of the pods by class: db $(weight db), web $(weight web)"
 
 say "entrain top, in the pod"
-paired() { kubectl -n entrain exec "$pod" -- entrain top --once --vms >"$room/log/top.txt" && grep -q ' 4 vCPUs (4 paired)' "$room/log/top.txt"; }
-within 300 "both guests are paired" paired
+within 300 "both guests are paired" top_shows ' 4 vCPUs (4 paired)'
 sed 's/^/    /' "$room/log/top.txt"
 
 say "mode schedule, in the pod"
 (printf '[host]\nmode = "schedule"\n\n'; cat "$room/host.toml") >"$room/schedule.toml"
-kubectl -n entrain create configmap entrain-host --from-file=host.toml="$room/schedule.toml" --dry-run=client -o yaml | kubectl apply -f - >/dev/null
+configure schedule.toml
 kubectl -n entrain rollout restart daemonset/entrain-host >/dev/null
 within 900 "the DaemonSet is ready again" kubectl -n entrain rollout status daemonset/entrain-host --timeout=1s
-pod=$(kubectl -n entrain get pod -l app.kubernetes.io/name=entrain-host -o jsonpath='{.items[0].metadata.name}')
+pod=$(daemons_pod)
 kubectl -n entrain logs "$pod" >"$room/log/scheduling.log"
-top() { kubectl -n entrain exec "$pod" -- entrain top --once --vms; }
-scheduled() { top >"$room/log/top.txt" && grep -q '^entrain schedule: .* 4 vCPUs (4 paired)' "$room/log/top.txt"; }
-within 300 "the scheduler runs and both guests are paired again" scheduled || fail "not scheduled: $(head -1 "$room/log/top.txt")"
-[[ $(inspect cat /host/kernel/sched_ext/state) == enabled ]] || fail "the kernel knows of no scheduler"
+within 300 "the scheduler runs and both guests are paired again" top_shows '^entrain schedule: .* 4 vCPUs (4 paired)' ||
+    fail "not scheduled: $(head -1 "$room/log/top.txt")"
+[[ $(scheduler) == enabled ]] || fail "the kernel knows of no scheduler"
 sed 's/^/    /' "$room/log/top.txt"
 
 say "the label taken away"
 kubectl label node node1 entrain/host- >/dev/null
-gone() { [[ -z $(kubectl -n entrain get pod -o name) && $(weight db) == "$before_db" && $(weight web) == "$before_web" && $(inspect cat /host/kernel/sched_ext/state) == disabled ]]; }
+gone() { [[ -z $(kubectl -n entrain get pod -o name) && $(weight db) == "$before_db" && $(weight web) == "$before_web" && $(scheduler) == disabled ]]; }
 within 300 "the pod ends, its scheduler with it, and weights are back" gone || fail "weights afterwards: db $(weight db), web $(weight web), not $before_db, $before_web"
 echo "    no pod is left; weights are db $(weight db), web $(weight web)"
 kubectl -n shop delete pod --all --timeout=120s >/dev/null || true
