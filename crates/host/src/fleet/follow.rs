@@ -80,7 +80,9 @@ impl Fleet {
 
     fn remove_vm(&mut self, kvm: u64) -> Result<(), Error> {
         let Some(mut vm) = self.vms.remove(&kvm) else { return Ok(()) };
-        about!(info, vm, "has ended (pid {})", vm.found.tgid);
+        if self.is_first_of(vm.found.tgid) {
+            about!(info, vm, "has ended (pid {})", vm.found.tgid);
+        }
         for vcpu in std::mem::take(&mut vm.vcpus).into_values() {
             self.programs.untrack(vcpu.index)?;
             self.vcpu_numbers.give_back(vcpu.index);
@@ -117,9 +119,17 @@ impl Fleet {
         if !self.programs.pairs() {
             vm.channel = Channel::Unsupported;
         }
-        about!(info, vm, "found (pid {}, {}), {} vCPUs", now.tgid, vm.key, now.vcpus.len());
+        if self.is_first_of(pid) {
+            about!(info, vm, "found (pid {pid}, {}), {} vCPUs", vm.key, now.vcpus.len());
+        }
         self.vms.insert(kvm, vm);
         true
+    }
+
+    /// Whether no VM of this process is known. The log says when a process's first VM is found and when its last has ended: a
+    /// process may have, and end, as many as it likes.
+    fn is_first_of(&self, pid: i32) -> bool {
+        !self.vms.values().any(|vm| vm.found.tgid == pid)
     }
 
     /// Stops watching the vCPUs that have left their threads.
