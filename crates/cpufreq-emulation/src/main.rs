@@ -1,5 +1,6 @@
 //! `entrain-cpufreq-emulation`: slows the CPUs of the lab's host machine to their frequency, and counts the energy.
 
+mod exits;
 mod machine;
 mod record;
 mod slow;
@@ -39,6 +40,8 @@ enum Command {
     Read,
     /// Follow threads (vCPUs) and tell how soon heavy ones come to a big CPU, and how long they are there
     Record(record::Arguments),
+    /// In a guest with Entrain's agent: make an exit for each change of what a vCPU needs, until SIGTERM or SIGINT
+    Exits(exits::Arguments),
 }
 
 #[derive(Args)]
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run(&args),
         Command::Read => print(),
         Command::Record(args) => follow(&args),
+        Command::Exits(args) => on_signals().and_then(|stop| exits::run(&args, &stop)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

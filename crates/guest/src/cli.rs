@@ -9,6 +9,7 @@ use crate::agent::{self, RegisterOnly};
 use crate::error::GuestError;
 use crate::forge::{self, Lie};
 use crate::kicks;
+use crate::loads::Loads;
 use crate::lock::Lock;
 use crate::pages::Pages;
 use crate::schedule::{CALM_S, Schedule};
@@ -24,6 +25,11 @@ pub struct GuestArgs {
     /// What the agent does; it runs until a signal ends it
     #[arg(long, value_enum, default_value_t = Mode::Register, conflicts_with_all = ["release", "status"])]
     mode: Mode,
+
+    /// With --mode register: tell the host, too, what each vCPU needs, for hosts that scale frequencies or have big and small
+    /// CPUs; BPF programs follow the guest's own scheduler for it
+    #[arg(long)]
+    loads: bool,
 
     /// With --mode schedule: keep all vCPUs in use, whatever the host entitles this guest to
     #[arg(long)]
@@ -121,6 +127,7 @@ pub fn run(args: GuestArgs) -> anyhow::Result<ExitCode> {
         return Ok(if test.outcome().host { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     match args.mode {
+        Mode::Register if args.loads => agent::run(&system, args.anywhere, &mut Loads::default())?,
         Mode::Register => agent::run(&system, args.anywhere, &mut RegisterOnly)?,
         Mode::Schedule => {
             let calm = (!args.always).then_some(args.stand_by_after);

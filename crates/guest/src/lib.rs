@@ -10,6 +10,7 @@ pub mod error;
 pub mod forge;
 pub mod kernel;
 pub mod kicks;
+pub mod loads;
 pub mod lock;
 pub mod pages;
 mod program;

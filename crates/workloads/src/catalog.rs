@@ -81,6 +81,8 @@ metrics! {
     INFERENCES = "inferences_per_s" "1/s" Higher "requests answered per second";
     INFERENCE_P50 = "inference_p50" "ms" Lower "median time from when a request was due to its answer";
     INFERENCE_P99 = "inference_p99" "ms" Lower "99 % of the requests took no longer";
+    SCORE = "score" "1" Higher "1,000 where each step took what it takes at full speed, 500 where it took twice as long";
+    STEP_MEAN = "step_mean" "ms" Lower "mean time from a step's begin to its end";
     CORRUPTIONS = "corruptions" "1" Lower "words that did not hold what was written to them";
     PAGES_CHECKED = "pages_per_s" "1/s" Higher "pages verified per second";
     PAGES_REUSED = "reused_per_s" "1/s" Neither "pages given back to the kernel and taken again per second";
@@ -188,6 +190,13 @@ pub static LOADS: &[Load] = &[
         program: None,
         about: "small matrix multiplications on demand, with pauses between them",
         metrics: &[&INFERENCE_P50, &INFERENCE_P99, &INFERENCES],
+    },
+    Load {
+        name: "office",
+        argv: &["office"],
+        program: None,
+        about: "steps of work and pauses as of a person at a tablet, in five shapes",
+        metrics: &[&SCORE, &STEP_MEAN],
     },
     Load {
         name: "roles",

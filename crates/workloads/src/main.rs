@@ -13,6 +13,7 @@ mod kvm;
 mod lock;
 mod membarrier;
 mod memcheck;
+mod office;
 mod output;
 mod pages;
 mod programs;
@@ -51,6 +52,7 @@ enum Load {
     Frames(frames::Args),
     Burst(burst::Args),
     Inference(inference::Args),
+    Office(office::Args),
     Roles(roles::Args),
     Memcheck(memcheck::Args),
     Vms(vms::Args),
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
         Load::Frames(args) => frames::run(&args),
         Load::Burst(args) => burst::run(&args),
         Load::Inference(args) => inference::run(&args),
+        Load::Office(args) => office::run(&args),
         Load::Roles(args) => roles::run(&args),
         Load::Memcheck(args) => memcheck::run(&args),
         Load::Vms(args) => vms::run(&args),

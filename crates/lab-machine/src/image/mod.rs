@@ -205,9 +205,6 @@ impl Parts {
                     w.copy(&format!("{EXTRA_MODULES}/{}", qpw::EXAMPLE_FILE), 0o644, &example)?;
                 }
             }
-            if let Some((name, from)) = &self.emulation {
-                w.copy(&format!("usr/bin/{name}"), 0o755, from)?;
-            }
             // Its programs are for that architecture alone, and small.
             if self.arch == Arch::Aarch64 {
                 w.file(entrain_lab_rtos::PLACE, 0o644, entrain_lab_rtos::IMAGE)?;
@@ -262,7 +259,7 @@ impl Parts {
             if kernel.config.exists() {
                 w.copy(&format!("boot/config-{}", kernel.release), 0o644, &kernel.config)?;
             }
-            for (name, from) in &self.own {
+            for (name, from) in self.own.iter().chain(&self.emulation) {
                 w.copy(&format!("usr/bin/{name}"), 0o755, from)?;
             }
             for (number, module) in modules.iter().enumerate() {

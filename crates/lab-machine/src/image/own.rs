@@ -6,7 +6,7 @@ use crate::{LabError, Result, machine::Arch};
 
 /// What runs in the machines, beside Debian's programs.
 const PROGRAMS: [&str; 3] = ["entrain", "entrain-lab-agent", "entrain-load"];
-/// What runs in host machines with emulated frequency hardware.
+/// What runs in host machines with emulated frequency hardware, and in their guests.
 const EMULATION: &str = "entrain-cpufreq-emulation";
 
 /// Finds the programs of that architecture: where this program was built or installed.

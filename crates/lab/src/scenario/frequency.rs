@@ -3,8 +3,9 @@
 //!
 //! `params`: `run`, the command for every guest, with `{seconds}` and `{full_rate}` (iterations of `entrain-load spin` per
 //! second at the CPU's full speed); `per_energy`, optional: one of its metrics, which is also given per mJ of the CPUs;
-//! `device_mw`, optional: what the rest of the device takes, mW, for `per_device_energy`, per mJ of both; `exits`, optional:
-//! true adds VM exits per second. The figures of energy, frequency and speed are the emulation's (docs/frequency-lab.md).
+//! `device_mw`, optional: what the rest of the device takes, mW, for `per_device_energy`, per mJ of both; `exits_per`,
+//! optional: one of its metrics per second, adds VM exits, per second and per unit of that. The figures of energy, frequency
+//! and speed are the emulation's (docs/frequency-lab.md).
 
 use std::time::Duration;
 
@@ -101,10 +102,10 @@ fn command(context: &Context, rate: f64) -> Result<Vec<String>> {
 }
 
 fn measure(rig: &dyn Rig, context: &Context, argv: &[String], readings: &mut Readings) -> Result<()> {
-    let wants_exits = context.params.get("exits").and_then(toml::Value::as_bool).unwrap_or(false);
+    let exits_per = context.params.get("exits_per").and_then(toml::Value::as_str);
     let rest = context.params.get("device_mw").and_then(toml::Value::as_integer).map(|rest| rest as f64);
     let limit = Duration::from_secs_f64(context.seconds + PATIENCE);
-    let (before, exits_before) = (snapshot(rig)?, if wants_exits { exits(rig)? } else { 0.0 });
+    let (before, exits_before) = (snapshot(rig)?, if exits_per.is_some() { exits(rig)? } else { 0.0 });
     let jobs: Vec<Box<dyn Job>> = context
         .guests
         .iter()
@@ -118,8 +119,9 @@ fn measure(rig: &dyn Rig, context: &Context, argv: &[String], readings: &mut Rea
         }
         printed.push(Printed::parse(&outcome.text()).map_err(|error| unmet(error.to_string()))?);
     }
-    let (after, exits_after) = (snapshot(rig)?, if wants_exits { exits(rig)? } else { 0.0 });
+    let (after, exits_after) = (snapshot(rig)?, if exits_per.is_some() { exits(rig)? } else { 0.0 });
     let spent = spent(&before, &after)?;
+    let exits_rate = (exits_after - exits_before) / spent.seconds;
     // Of several guests: throughputs add up, of latencies the mean is given.
     for figure in &printed[0].figures {
         let all: Vec<f64> = printed.iter().filter_map(|one| one.figure(&figure.metric, "").ok()).collect();
@@ -127,6 +129,9 @@ fn measure(rig: &dyn Rig, context: &Context, argv: &[String], readings: &mut Rea
         let better = better(&figure.metric);
         let value = if better == Higher && figure.unit != "ratio" { sum } else { sum / all.len() as f64 };
         readings.push(&figure.metric, &figure.unit, better, value);
+        if exits_per == Some(figure.metric.as_str()) {
+            readings.push("exits_per_work", "1", Lower, exits_rate / value);
+        }
         if context.params.get("per_energy").and_then(toml::Value::as_str) == Some(figure.metric.as_str()) {
             readings.push("per_energy", "1/mJ", Higher, value / spent.power_mw);
             if let Some(rest) = rest {
@@ -137,8 +142,8 @@ fn measure(rig: &dyn Rig, context: &Context, argv: &[String], readings: &mut Rea
     readings.push("power", "mW", Lower, spent.power_mw);
     readings.push("level", "ratio", Lower, spent.level);
     readings.push("transitions", "1/s", Lower, spent.transitions);
-    if wants_exits {
-        readings.push("exits", "1/s", Lower, (exits_after - exits_before) / spent.seconds);
+    if exits_per.is_some() {
+        readings.push("exits", "1/s", Lower, exits_rate);
     }
     Ok(())
 }

@@ -21,8 +21,9 @@ pub(crate) struct Args {
     /// Size of each job's file in MiB
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1 << 20), value_name = "MIB")]
     size: u64,
-    /// What it does: randrw, write or randwrite
-    #[arg(long, default_value = "randrw", value_parser = ["randrw", "write", "randwrite"], value_name = "KIND")]
+    /// What it does: randrw, read, randread, write or randwrite
+    #[arg(long, default_value = "randrw", value_name = "KIND",
+          value_parser = ["randrw", "read", "randread", "write", "randwrite"])]
     pattern: String,
     /// A block device in place of a folder, past the page cache. What is on it is lost
     #[arg(long, value_name = "FILE", conflicts_with = "dir")]
@@ -89,10 +90,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let finished =
         child::run(&session, &mut command, "fio", limit, child::Late::Fail)?.expect("being late is an error");
     let results = parse(&finished.stdout)?;
-    if args.pattern == "randrw" {
+    if !args.pattern.ends_with("write") {
         session.out.metric(&catalog::READ_IOPS, results.read_iops)?;
     }
-    session.out.metric(&catalog::WRITE_IOPS, results.write_iops)?;
+    if !args.pattern.ends_with("read") {
+        session.out.metric(&catalog::WRITE_IOPS, results.write_iops)?;
+    }
     if let Some(us) = results.read_p99 {
         session.out.metric(&catalog::READ_P99, us)?;
     }
