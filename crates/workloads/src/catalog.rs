@@ -52,8 +52,11 @@ metrics! {
     FAIRNESS = "fairness" "ratio" Higher "operations of the slowest thread over those of the fastest (0 to 1)";
     REQUESTS = "requests_per_s" "1/s" Higher "requests served per second";
     WAKE_P50 = "wake_p50" "us" Lower "median time from wake-up to the worker running";
+    WAKE_P75 = "wake_p75" "us" Lower "75 % of the wake-ups took no longer";
     WAKE_P90 = "wake_p90" "us" Lower "90 % of the wake-ups took no longer";
+    WAKE_P95 = "wake_p95" "us" Lower "95 % of the wake-ups took no longer";
     WAKE_P99 = "wake_p99" "us" Lower "99 % of the wake-ups took no longer";
+    WAKE_P995 = "wake_p995" "us" Lower "99.5 % of the wake-ups took no longer";
     WAKE_P999 = "wake_p999" "us" Lower "99.9 % of the wake-ups took no longer";
     WAKE_MAX = "wake_max" "us" Lower "the longest time from wake-up to the worker running";
     REQUEST_P50 = "request_p50" "us" Lower "median time from wake-up to the end of the request's work";
@@ -127,7 +130,10 @@ pub static LOADS: &[Load] = &[
             &WAKE_P99,
             &REQUESTS,
             &WAKE_P50,
+            &WAKE_P75,
             &WAKE_P90,
+            &WAKE_P95,
+            &WAKE_P995,
             &WAKE_P999,
             &WAKE_MAX,
             &REQUEST_P50,

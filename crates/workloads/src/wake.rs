@@ -129,8 +129,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let out = session.out;
     for (metric, quantile) in [
         (&catalog::WAKE_P50, 0.5),
+        (&catalog::WAKE_P75, 0.75),
         (&catalog::WAKE_P90, 0.9),
+        (&catalog::WAKE_P95, 0.95),
         (&catalog::WAKE_P99, 0.99),
+        (&catalog::WAKE_P995, 0.995),
         (&catalog::WAKE_P999, 0.999),
         (&catalog::WAKE_MAX, 1.0),
     ] {
