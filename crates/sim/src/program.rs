@@ -72,6 +72,8 @@ pub enum Step {
     Synchronize,
     /// `sched_yield()`.
     Yield,
+    /// An operation begins whose time is told: what lies between two of them does not count.
+    Begin,
     /// One operation is done: throughput is counted in these.
     Done,
     /// The task ends.

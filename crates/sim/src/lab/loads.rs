@@ -4,8 +4,8 @@
 
 use crate::kernel::Kernel;
 use crate::program::Step::{
-    Broadcast, Compute, CpuMutex, Done, Hold, KernelMutex, KernelRelease, Lock, Mutex, Post, Release, System, Unlock,
-    Until, Wait,
+    Begin, Broadcast, Compute, CpuMutex, Done, Hold, KernelMutex, KernelRelease, Lock, Mutex, Post, PostSync, Release,
+    System, Unlock, Until, Wait,
 };
 use crate::program::Time::{self, Fixed, Mean, Within};
 use crate::program::{MS, Step, US};
@@ -32,6 +32,8 @@ pub struct Metric {
 pub enum MetricKind {
     /// Operations a second; more is better.
     Rate,
+    /// So many times the operations, for a second in which operations were under way; more is better.
+    Within(u64),
     /// A part, in thousandths, of all waits from wake-up to running; less is better.
     Late(u32),
     /// The part of the wake-ups that came at most 150 µs late; more is better.
@@ -59,6 +61,10 @@ impl Metric {
         let mut late: Vec<u32> = states().flat_map(|state| state.latencies.iter().copied()).collect();
         late.sort_unstable();
         match self.kind {
+            MetricKind::Within(each) => {
+                let (ops, timed) = states().fold((0, 0), |(ops, timed), state| (ops + state.ops, timed + state.timed));
+                (ops * each) as f64 * 1e9 / timed as f64 * measured.len() as f64
+            }
             MetricKind::Rate => states().map(|state| state.ops).sum::<u64>() as f64 / seconds,
             MetricKind::Late(_) | MetricKind::OnTime if late.is_empty() => f64::NAN,
             MetricKind::Late(part) => f64::from(late[(late.len() - 1) * part as usize / 1000]),
@@ -84,6 +90,8 @@ impl Load {
     pub(super) const DBENCH: Self = Self { add: dbench, metrics: &[metric("throughput", MetricKind::Rate), SWITCHES] };
     pub(super) const HACKBENCH: Self =
         Self { add: hackbench, metrics: &[metric("messages_per_s", MetricKind::Rate), SWITCHES] };
+    pub(super) const ROUNDS: Self =
+        Self { add: rounds, metrics: &[metric("messages_per_s", MetricKind::Within(MESSAGES)), SWITCHES] };
     pub(super) const LOCK: Self = Self { add: lock, metrics: &[metric("ops_per_s", MetricKind::Rate), SWITCHES] };
     pub(super) const SHOOTDOWN: Self = Self { add: shootdown, metrics: &[metric("ops_per_s", MetricKind::Rate)] };
     pub(super) const WAKE: Self = Self { add: wake, metrics: WAKE_UPS };
@@ -159,6 +167,48 @@ fn hackbench(world: &mut World, m: MachineId, _threads: u32) -> Vec<Measured> {
         receivers.extend(tasks(world, m, "receiver", 1, &receive).tasks);
     }
     vec![Measured { name: "messages".to_owned(), machine: m, tasks: receivers }]
+}
+
+/// Groups of hackbench, senders and receivers of each, and messages from each of these to each of those in a round: what
+/// `entrain-load run hackbench --threads 4` asks for.
+const GROUPS: u32 = 2;
+const FDS: u32 = 8;
+const LOOPS: usize = 20;
+const MESSAGES: u64 = (GROUPS * FDS * FDS) as u64 * LOOPS as u64;
+
+/// The same as the program does it: rounds, each of processes of its own, made one after the other, started all at once,
+/// and waited for until the last has ended; this last part alone is timed. Each receiver has a pipe, into which all senders
+/// of its group write: it takes up a round's messages, so that nobody waits for room. Every read and write takes the
+/// pipe's mutex.
+fn rounds(world: &mut World, m: MachineId, _threads: u32) -> Vec<Measured> {
+    const MADE: u32 = 1;
+    const READY: u32 = 2;
+    const START: u32 = 3;
+    const ENDED: u32 = 4;
+    const FIRST: u32 = 10;
+    let processes = (2 * GROUPS * FDS) as usize;
+    // A new process: its own part of a fork, until it waits for the start. It ends: its address space is taken down.
+    let begin = [Wait(MADE), System(Mean(20 * US)), Post(READY), Wait(START)];
+    let end = [System(Mean(15 * US)), Post(ENDED)];
+    let copy = |pipe: u32| [System(Fixed(30)), KernelMutex(pipe), Hold(Fixed(80)), KernelRelease(pipe)];
+    for group in 0..GROUPS {
+        let pipes = FIRST + group * FDS..FIRST + (group + 1) * FDS;
+        let sent: Vec<Step> = pipes.clone().flat_map(|pipe| copy(pipe).into_iter().chain([PostSync(pipe)])).collect();
+        let send = [&begin[..], &sent.repeat(LOOPS), &end].concat();
+        tasks(world, m, "sender", FDS, &send);
+        for pipe in pipes {
+            let taken: Vec<Step> = [Wait(pipe)].into_iter().chain(copy(pipe)).collect();
+            let take = [&begin[..], &taken.repeat(LOOPS * FDS as usize), &end].concat();
+            tasks(world, m, "receiver", 1, &take);
+        }
+    }
+    let made = [System(Mean(80 * US)), Post(MADE)].repeat(processes);
+    let ready = [Wait(READY)].repeat(processes);
+    // One write to the pipe that all of them poll: they are woken under the lock of its queue.
+    let started = [&[Lock(0)][..], &[Post(START)].repeat(processes), &[Unlock(0)]].concat();
+    let ended = [Wait(ENDED)].repeat(processes);
+    let round = [&[System(Mean(500 * US))], &made[..], &ready, &[Begin], &started, &ended, &[Done]].concat();
+    vec![tasks(world, m, "messages", 1, &round)]
 }
 
 /// On aarch64 hardware broadcasts the invalidation: nobody is interrupted, the others read.

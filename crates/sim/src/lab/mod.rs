@@ -65,6 +65,7 @@ pub struct Experiment {
 pub const EXPERIMENTS: &[Experiment] = &[
     Experiment::of("overcommit/dbench", "clients of a file server, one a vCPU", FOUR_TIMES, Load::DBENCH),
     Experiment::of("overcommit/hackbench", "messages through pipes", FOUR_TIMES, Load::HACKBENCH),
+    Experiment::of("overcommit/hackbench-rounds", "the same, in rounds of new processes", FOUR_TIMES, Load::ROUNDS),
     Experiment::of("overcommit/lock", "threads on one kernel lock, one a vCPU", FOUR_TIMES, Load::LOCK),
     Experiment::of("overcommit/shootdown", "a page dropped, no interrupts", FOUR_TIMES, Load::SHOOTDOWN),
     Experiment::of("overcommit/wake", "a message thread that wakes workers", FOUR_TIMES, Load::WAKE),

@@ -101,6 +101,10 @@ pub struct TaskState {
     pub(super) woken_at: Option<u64>,
     /// Operations done.
     pub ops: u64,
+    /// When the one under way began, if it told (`Step::Begin`).
+    pub(super) began: Option<u64>,
+    /// What those that told took, ns.
+    pub timed: u64,
     /// From wake-up to running, ns, one for each wake-up.
     pub latencies: Vec<u32>,
     /// The longest of these, from when until when, ns.
@@ -262,6 +266,8 @@ impl World {
             rng: Rng::new(seed),
             woken_at: None,
             ops: 0,
+            began: None,
+            timed: 0,
             latencies: Vec::new(),
             latest: None,
             name: None,

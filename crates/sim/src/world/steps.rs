@@ -56,6 +56,7 @@ impl World {
             ENDLESS => 0,
             left => left,
         };
+        let now = self.now;
         for _ in 0..10_000 {
             let state = self.state_mut(m, task);
             let step = state.steps[state.at % state.steps.len()];
@@ -176,7 +177,12 @@ impl World {
                     self.leave(m, cpu);
                     return self.schedule(m, cpu);
                 }
-                Step::Done => self.state_mut(m, task).ops += 1,
+                Step::Begin => self.state_mut(m, task).began = Some(now),
+                Step::Done => {
+                    let state = self.state_mut(m, task);
+                    state.ops += 1;
+                    state.timed += state.began.take().map_or(0, |began| now - began);
+                }
                 Step::Exit => {
                     self.state_mut(m, task).exits = true;
                     return self.block(m, cpu, task);

@@ -2,7 +2,7 @@
 
 use entrain_sim::kernel::Kernel;
 use entrain_sim::kernel::topology::Shape;
-use entrain_sim::program::Step::{Barrier, Broadcast, Compute, Done, Hold, Lock, Post, Sleep, Unlock, Wait};
+use entrain_sim::program::Step::{Barrier, Begin, Broadcast, Compute, Done, Hold, Lock, Post, Sleep, Unlock, Wait};
 use entrain_sim::program::Time::{Fixed, Mean};
 use entrain_sim::program::{MS, SEC, US};
 use entrain_sim::world::{Arch, HOST, MachineSpec, Policy, VmSpec, World};
@@ -118,4 +118,21 @@ fn barriers_let_all_pass_at_once() {
     healthy(&world);
     let ops: Vec<_> = tasks.iter().map(|task| world.machines[0].tasks[task.0 as usize].ops).collect();
     assert!(ops[0] > 1_000 && ops.iter().all(|o| o.abs_diff(ops[0]) <= 1), "{ops:?}");
+}
+
+/// A figure of rounds counts what lies between `Begin` and `Done`, and not how long it takes to make a round ready.
+#[test]
+fn what_lies_between_two_timed_operations_does_not_count() {
+    let timed = |pause: u64| {
+        let mut world = World::new(1);
+        world.add_host(&machine(1));
+        let round = [Compute(Fixed(pause)), Begin, Compute(Fixed(MS)), Done];
+        let task = world.add_task(HOST, World::spec(Kernel::ROOT, 100, None), &round, 0);
+        world.run(SEC);
+        let state = &world.machines[0].tasks[task.0 as usize];
+        state.timed as f64 / state.ops as f64
+    };
+    for pause in [MS, 5 * MS] {
+        assert!((timed(pause) / MS as f64 - 1.0).abs() < 0.05, "{} ns", timed(pause));
+    }
 }
