@@ -117,7 +117,7 @@ fn an_experiment_is_told_by_its_difference() {
     let arms: Vec<(&str, &str)> =
         mine.arms.iter().map(|arm| (arm.name.as_ref().as_str(), arm.title.as_str())).collect();
     assert_eq!(arms[1], ("entrain", "other"));
-    assert_eq!((arms.len(), arms[2].0, mine.arms[1].steps.len()), (3, "entrain-host", base.arms[2].steps.len()));
+    assert_eq!((arms.len(), arms[3].0, mine.arms[1].steps.len()), (4, "entrain-host", base.arms[2].steps.len()));
     let params = &mine.loads[0].params;
     assert_eq!(params["device_mw"].as_integer(), Some(1));
     assert_eq!(params["per_energy"], base.loads[0].params["per_energy"]);
