@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crossbeam_channel::{Sender, bounded, unbounded};
-use tracing::warn;
+use crossbeam_channel::{RecvTimeoutError, Sender, bounded, unbounded};
+use tracing::{error, warn};
 
 use crate::said;
 use crate::seccomp::{Part, confine_or_say};
@@ -39,7 +39,8 @@ struct Lost {
 }
 
 impl Eyes {
-    /// Does `look` for a VM of `user`. `None`: it is held up, or an earlier one for this user is.
+    /// Does `look` for a VM of `user`. `None`: it is held up, or an earlier one for this user is; or it has panicked, which
+    /// is a fault of this program and ends that look alone.
     pub(crate) fn ask<T: Send + 'static>(&mut self, user: u32, look: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         self.ask_within(PATIENCE, user, look)
     }
@@ -63,19 +64,29 @@ impl Eyes {
             let _ = put.send(seen);
         });
         self.thread().ok()?.send(job).ok()?;
-        let seen = answer.recv_timeout(patience).ok();
-        if seen.is_none() {
-            self.jobs = None;
+        let failed = match answer.recv_timeout(patience) {
+            Ok(seen) => return Some(seen),
+            Err(error) => error,
+        };
+        self.jobs = None;
+        if failed == RecvTimeoutError::Timeout {
             self.lost.push(Lost { user, back });
-            let lost = self.lost.len();
-            if said::may(user, u32::MAX) {
-                warn!(
+        }
+        let lost = self.lost.len();
+        if said::may(user, u32::MAX) {
+            match failed {
+                RecvTimeoutError::Timeout => warn!(
                     "looking into a VM's process of user {user} is held up (memory that somebody has yet to bring?); its VMs \
                      are not looked at before that ends; {lost} of {MOST} such"
-                );
+                ),
+                RecvTimeoutError::Disconnected => {
+                    error!(
+                        "a look into a VM's process of user {user} failed, which is a fault of entrain: please report it"
+                    )
+                }
             }
         }
-        seen
+        None
     }
 
     /// Whether VMs of this user can be looked at.
@@ -118,6 +129,17 @@ mod tests {
             std::thread::sleep(SHORT);
         }
         assert_eq!(eyes.ask(1000, || 3), Some(3));
+    }
+
+    /// Whose look panicked was taken for held up, and as it never came back its user was never looked at again; sixteen
+    /// of them, and nobody was.
+    #[test]
+    fn a_look_that_fails_costs_that_look_alone() {
+        let mut eyes = Eyes::default();
+        for user in 0..2 * MOST as u32 {
+            assert_eq!(eyes.ask(user, || -> u32 { panic!("as a fault of ours does") }), None);
+            assert_eq!(eyes.ask(user, || 1), Some(1));
+        }
     }
 
     #[test]

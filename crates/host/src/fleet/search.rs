@@ -1,6 +1,7 @@
 //! The search for agents in the guests, and the pairing with those that offer.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use crate::eyes::Eyes;
 use crate::memory::ProcessMemory;
 use crate::programs::Programs;
 use crate::register;
+use crate::rivals::Refused;
 use crate::scan::Scan;
 use crate::vm::{Vm, about};
 
@@ -32,7 +34,8 @@ impl Fleet {
             let waiting = waiting.map(|(kvm, vm)| (*kvm, vm.found.user));
             let Some(kvm) = self.turns.next(waiting).filter(|_| now < deadline) else { break };
             let vm = self.vms.get_mut(&kvm).expect("one of them");
-            turn(&self.programs, &mut self.eyes, &self.root, vm, self.search, deadline.min(now + TURN));
+            let (programs, eyes, root, until) = (&self.programs, &mut self.eyes, &self.root, deadline.min(now + TURN));
+            alone(vm, |vm| turn(programs, eyes, root, vm, search, until));
             self.turns.charge(kvm, vm.found.user, now.elapsed());
         }
         self.allowance.take(start.elapsed());
@@ -93,6 +96,29 @@ fn is_open(vm: &Vm) -> bool {
     !matches!(vm.channel, Channel::Paired | Channel::Migrating | Channel::Unsupported)
 }
 
+/// Does something for one VM of what its guest and its owner decide. If that panics, which is a fault of this program, it is
+/// this VM's doing all the same, and nobody else's loss: its guest is let go of and left alone for a while.
+fn alone(vm: &mut Vm, turn: impl FnOnce(&mut Vm)) {
+    if catch_unwind(AssertUnwindSafe(|| turn(vm))).is_ok() {
+        return;
+    }
+    let refused = Refused::again(vm.refused, Instant::now());
+    about!(
+        error,
+        vm,
+        "its guest's offer made a part of entrain fail, which is a fault of entrain: please report it; left alone for {} s",
+        refused.seconds()
+    );
+    vm.offers.clear();
+    vm.rival = None;
+    vm.refused = Some(refused);
+    match vm.paired() {
+        0 => vm.start_over(Channel::Refused),
+        // With the next heartbeat.
+        _ => vm.replaced = true,
+    }
+}
+
 /// One VM's turn.
 fn turn(programs: &Programs, eyes: &mut Eyes, root: &Root, vm: &mut Vm, search: Search, deadline: Instant) {
     let (user, pid, root) = (vm.found.user, vm.found.tgid, root.clone());
@@ -130,5 +156,30 @@ fn turn(programs: &Programs, eyes: &mut Eyes, root: &Root, vm: &mut Vm, search: 
     match hits {
         Ok(hits) => hits.into_iter().for_each(|gpa| vm.offer(gpa)),
         Err(error) => about!(debug, vm, "cannot look through its memory: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::discover::FoundVm;
+    use crate::identity::Identity;
+
+    /// A guest that finds a fault in what reads its page would end the daemon, and all guests' pairings with it.
+    #[test]
+    fn who_makes_a_turn_fail_is_left_alone_and_nobody_else() {
+        let vm = |number| Vm::new(number, Identity::unknown(7), format!("pid {number}"), FoundVm::default());
+        let (mut bad, mut good) = (vm(0), vm(1));
+        bad.offer(0x1000);
+        good.offer(0x2000);
+        let consider = |vm: &mut Vm| assert_ne!(vm.offers.pop_front(), Some(0x1000), "as a fault of ours does");
+        let search = Search::default();
+        alone(&mut bad, consider);
+        alone(&mut good, consider);
+        assert!(bad.channel == Channel::Refused && bad.offers.is_empty());
+        bad.offer(0x1000);
+        assert!(!search.wants(&bad), "not at once again");
+        good.offer(0x3000);
+        assert!(search.wants(&good));
     }
 }
