@@ -106,7 +106,7 @@ fn unknown_names_are_told_where_they_are_used() {
 #[test]
 fn an_experiment_is_told_by_its_difference() {
     let base = load("frames").unwrap();
-    let mine = "extends = 'frames'\nwithout = ['probes', 'arm.uclamp', 'check', 'quick.rounds']\nname = 'mine'\n\
+    let mine = "extends = 'frames'\nwithout = ['probes', 'arm.uclamp', 'arm.uclamp-loads', 'check', 'quick.rounds']\nname = 'mine'\n\
                 [machine]\nmemory_mib = 4096\n[[arm]]\nname = 'entrain'\ntitle = 'other'\n[[arm]]\nuse = 'entrain-host'\n\
                 [[load]]\nname = 'frames'\n[load.params]\ndevice_mw = 1\n";
     let mine = parse("dir/mine.toml", mine).unwrap();
@@ -117,7 +117,7 @@ fn an_experiment_is_told_by_its_difference() {
     let arms: Vec<(&str, &str)> =
         mine.arms.iter().map(|arm| (arm.name.as_ref().as_str(), arm.title.as_str())).collect();
     assert_eq!(arms[1], ("entrain", "other"));
-    assert_eq!((arms.len(), arms[3].0, mine.arms[1].steps.len()), (4, "entrain-host", base.arms[2].steps.len()));
+    assert_eq!((arms.len(), arms[3].0, mine.arms[1].steps.len()), (4, "entrain-host", base.arms[3].steps.len()));
     let params = &mine.loads[0].params;
     assert_eq!(params["device_mw"].as_integer(), Some(1));
     assert_eq!(params["per_energy"], base.loads[0].params["per_energy"]);
