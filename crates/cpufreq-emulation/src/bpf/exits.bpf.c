@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Makes a guest pay a VM exit for each change of what a vCPU needs, as it would if it told its host by a hypercall or by
- * MMIO: reads a register of a device whenever the word in the page has changed by as much as is worth telling.
+ * Makes a guest pay a VM exit for each change of what a vCPU needs, as it would if it told its host by a hypercall or
+ * by MMIO: reads a register of a device whenever the word in the page has changed by as much as is worth telling.
  */
 #include "kernel.h"
 #include "entrain.h"
