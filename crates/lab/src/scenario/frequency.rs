@@ -4,8 +4,8 @@
 //! `params`: `run`, the command for every guest, with `{seconds}` and `{full_rate}` (iterations of `entrain-load spin` per
 //! second at the CPU's full speed); `per_energy`, optional: one of its metrics, which is also given per mJ of the CPUs;
 //! `device_mw`, optional: what the rest of the device takes, mW, for `per_device_energy`, per mJ of both; `exits_per`,
-//! optional: one of its metrics per second, adds VM exits, per second and per unit of that. The figures of energy, frequency
-//! and speed are the emulation's (docs/frequency-lab.md).
+//! optional: one of its metrics per second, adds VM exits per unit of that (per second the host's probe tells). The figures
+//! of energy, frequency and speed are the emulation's (docs/frequency-lab.md).
 
 use std::time::Duration;
 
@@ -142,9 +142,6 @@ fn measure(rig: &dyn Rig, context: &Context, argv: &[String], readings: &mut Rea
     readings.push("power", "mW", Lower, spent.power_mw);
     readings.push("level", "ratio", Lower, spent.level);
     readings.push("transitions", "1/s", Lower, spent.transitions);
-    if exits_per.is_some() {
-        readings.push("exits", "1/s", Lower, exits_rate);
-    }
     Ok(())
 }
 
