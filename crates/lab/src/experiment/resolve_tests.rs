@@ -129,7 +129,10 @@ fn what_is_wrong_with_what_was_inherited_is_told_where_it_was() {
     let cases = [
         (child("without = ['arm.frame']"), "mine.toml:3: without: nothing that is inherited is called 'arm.frame'"),
         (child("without = ['nothing']"), "mine.toml:3: without: nothing that is inherited is called 'nothing'"),
-        (child("without = ['arm.uclamp']"), "mine.toml:2: extends: no arm 'uclamp'; there are: stock, uclamp-loads, entrain"),
+        (
+            child("without = ['arm.uclamp']"),
+            "mine.toml:2: extends: no arm 'uclamp'; there are: stock, uclamp-loads, entrain",
+        ),
         (child("extend = 1"), "mine.toml:3: extend: unknown field `extend`"),
         (child("[[arm]]\nname = 'z'\n[[arm]]\nname = 'z'"), "mine.toml:6: arm.name: 'z' is named twice"),
         (
