@@ -5,15 +5,15 @@
 //! with a burst of heavier frames. Work is an amount, not a time: shares of one frame's time at the CPU's full speed.
 
 use crate::clock::now_ns;
+use crate::hand::Hand;
 use crate::output::{latencies, quantile_us};
 use crate::session::{Common, Session};
 use crate::spin::{full_rate, work};
-use crate::sync::{Counter, Phase, futex_wait, futex_wake};
+use crate::sync::{Counter, Phase};
 use anyhow::Result;
 use entrain_workloads::catalog;
 use hdrhistogram::Histogram;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// UI thread and render thread make frames for a 60 Hz display: frames per second, and how many came in time
@@ -42,43 +42,6 @@ pub(crate) struct Args {
 const HZ: u64 = 60;
 const PERIOD_NS: u64 = 1_000_000_000 / HZ;
 
-/// The frame that the UI thread hands over: iterations of work, 0 when the render thread has none, [`END`] after the last.
-#[derive(Default)]
-struct Hand(AtomicU32);
-
-/// The render thread ends by the UI thread's word alone: by the run's end it could go while a frame is still to come.
-const END: u32 = u32::MAX;
-
-impl Hand {
-    fn give(&self, iterations: u32) {
-        self.0.store(iterations, Ordering::Release);
-        futex_wake(&self.0, 1);
-    }
-
-    /// Waits for work; nothing after the last frame.
-    fn take(&self) -> Option<u32> {
-        loop {
-            match self.0.load(Ordering::Acquire) {
-                END => return None,
-                0 => drop(futex_wait(&self.0, 0)),
-                iterations => return Some(iterations),
-            }
-        }
-    }
-
-    /// The render thread is done.
-    fn done(&self) {
-        self.0.store(0, Ordering::Release);
-        futex_wake(&self.0, 1);
-    }
-
-    fn await_done(&self, given: u32) {
-        while self.0.load(Ordering::Acquire) == given {
-            futex_wait(&self.0, given);
-        }
-    }
-}
-
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let session = Session::new(&args.common)?;
     let rate = args.full_rate.unwrap_or_else(full_rate);
@@ -94,10 +57,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         scope.spawn(|| {
             session.enter(1);
             if phase.wait_start() {
-                while let Some(amount) = hand.take() {
-                    work(amount);
-                    hand.done();
-                }
+                hand.serve();
             }
         });
         let ui = scope.spawn(|| {
@@ -107,7 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
                 let amounts = |heavy| (iterations(args.ui, heavy), iterations(args.render, heavy));
                 make_frames(&phase, &hand, &counters, args.burst, amounts, &mut times);
             }
-            hand.give(END);
+            hand.end();
             times
         });
         let measured = session.measure(&phase, || Counter::values(&counters), |_, _| Ok(()))?;
@@ -167,20 +127,5 @@ mod tests {
     fn a_frame_that_misses_its_tick_costs_a_whole_one() {
         assert_eq!(next_tick(PERIOD_NS + PERIOD_NS / 2), 2, "begun at tick 1 and done in time: the next is 2");
         assert_eq!(next_tick(2 * PERIOD_NS + 1), 3, "begun at tick 1 and late: tick 2 is lost");
-    }
-
-    #[test]
-    fn a_frame_goes_over_and_back() {
-        let hand = Hand::default();
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                assert_eq!(hand.take(), Some(7));
-                hand.done();
-            });
-            hand.give(7);
-            hand.await_done(7);
-        });
-        hand.give(END);
-        assert_eq!(hand.take(), None);
     }
 }

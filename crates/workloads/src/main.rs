@@ -7,6 +7,7 @@ mod costs;
 mod cpu;
 mod critical;
 mod frames;
+mod hand;
 mod inference;
 mod isolated;
 mod kvm;

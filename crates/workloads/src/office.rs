@@ -8,14 +8,14 @@
 //! count. What PCMark works on is not here, only how work and pauses follow each other: the lengths are ours.
 
 use crate::clock::now_ns;
+use crate::hand::Hand;
 use crate::session::{Common, Session};
 use crate::spin::{full_rate, work};
-use crate::sync::{Counter, Phase, futex_wait, futex_wake};
+use crate::sync::{Counter, Phase};
 use anyhow::Result;
 use clap::ValueEnum;
 use entrain_workloads::catalog;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Work and pauses as of a person at a tablet, in shapes after PCMark's tests: a score of how soon each step is done
@@ -69,40 +69,6 @@ impl Part {
     }
 }
 
-/// A step's part for one helper: iterations of work, 0 when there is none, [`END`] after the last.
-#[derive(Default)]
-struct Hand(AtomicU32);
-
-/// Helpers end by the main thread's word alone.
-const END: u32 = u32::MAX;
-
-impl Hand {
-    fn set(&self, value: u32) {
-        self.0.store(value, Ordering::Release);
-        futex_wake(&self.0, 1);
-    }
-
-    /// Works until there is no more.
-    fn serve(&self) {
-        loop {
-            match self.0.load(Ordering::Acquire) {
-                END => return,
-                0 => drop(futex_wait(&self.0, 0)),
-                iterations => {
-                    work(iterations);
-                    self.set(0);
-                }
-            }
-        }
-    }
-
-    fn await_done(&self, given: u32) {
-        while self.0.load(Ordering::Acquire) == given {
-            futex_wait(&self.0, given);
-        }
-    }
-}
-
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let session = Session::new(&args.common)?;
     let rate = args.full_rate.unwrap_or_else(full_rate);
@@ -125,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
                     go_round(steps, rate, hands, phase, counters);
                 }
             }
-            hands.iter().for_each(|hand| hand.set(END));
+            hands.iter().for_each(Hand::end);
         });
         session.measure(phase, || Counter::values(counters), |_, _| Ok(()))
     })?;
@@ -150,7 +116,7 @@ fn go_round(steps: &[Step], rate: f64, hands: &[Hand], phase: &Phase, counters: 
             let (begin, given) = (now_ns(), iterations(step.helpers));
             work(iterations(step.main));
             if given > 0 {
-                hands.iter().for_each(|hand| hand.set(given));
+                hands.iter().for_each(|hand| hand.give(given));
                 hands.iter().for_each(|hand| hand.await_done(given));
                 // Alone, the main thread does it itself.
                 if hands.is_empty() {
@@ -186,7 +152,7 @@ mod tests {
         std::thread::scope(|scope| {
             hands.iter().for_each(|hand| drop(scope.spawn(|| hand.serve())));
             go_round(&[step(2, 0.1, 0.2, 0.0)], 1e6, &hands, &phase, &counters);
-            hands.iter().for_each(|hand| hand.set(END));
+            hands.iter().for_each(Hand::end);
         });
         assert_eq!((counters[0].get(), counters[1].get()), (2, 600_000));
         assert!(counters[2].get() > 0);

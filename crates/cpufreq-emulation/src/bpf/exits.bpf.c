@@ -4,12 +4,9 @@
  * by MMIO: reads a register of a device whenever the word in the page has changed by as much as is worth telling.
  */
 #include "kernel.h"
-#include "entrain.h"
+#include "perf.h"
 
 char LICENSE[] SEC("license") = "GPL";
-
-/* As much is a change, 1/1024: what Entrain's host asks its frequency driver for (ENTRAIN_PERF_STEP_UP). */
-#define STEP 16
 
 /* Kernel virtual address of the register; a read of it changes nothing. */
 const volatile __u64 address;
@@ -36,7 +33,8 @@ static __always_inline void vcpu__tell(__u32 cpu)
 		return;
 	util = READ_ONCE(page->guest.util);
 	before = told[cpu];
-	if (util + STEP > before && before + STEP > util)
+	/* Less is no change that Entrain's host would ask its frequency driver for. */
+	if (util + ENTRAIN_PERF_STEP_UP > before && before + ENTRAIN_PERF_STEP_UP > util)
 		return;
 	told[cpu] = util;
 	/* SAFETY: a read that may fault is bounded by the kernel; what is there was looked up by the loader. */
