@@ -82,9 +82,6 @@ impl Machine {
         let qemu = Arc::new(qemu);
         let link = Link::new(!kvm, clock, ports.console, ports.agent).map_err(|e| LabError::io("QEMU's ports", e))?;
         watch(&qemu, &link);
-        if !kvm {
-            spread::spread(std::path::Path::new("/proc"), qemu.pid());
-        }
         let mut machine = Self {
             link,
             qemu,
@@ -95,6 +92,9 @@ impl Machine {
             _images: images.hold.clone(),
         };
         machine.await_start(Target::Host)?;
+        if !kvm {
+            spread::spread(std::path::Path::new("/proc"), machine.qemu.pid(), spec.pcpus);
+        }
         machine.tell_up(Target::Host, begun);
         progress.step(&format!("booting {} guests", spec.guests.len()));
         // All at once: in turn took as much CPU time and longer (docs/lab.md, boot times).

@@ -1,23 +1,29 @@
 //! One CPU of the development machine for each emulated one.
 //!
-//! Left to itself, a busy development machine puts two emulated CPUs onto one of its own for ten milliseconds at a time.
-//! The host machine then sees a CPU that stands still with a task on it, which no real one does, and its tails are those
-//! of the development machine.
+//! Left to itself, a development machine puts two emulated CPUs onto one of its own: for ten milliseconds at a time when
+//! it is busy, and for as long as they like when it is a VM itself, whose kernel takes a CPU that its own host has put to
+//! sleep for one that was preempted, and wakes nobody there. The host machine then sees a CPU that stands still with a
+//! task on it, which no real one does, and its waits are those of the development machine.
 use std::{fs, path::Path};
 
 use rustix::{
     process::Pid,
     thread::{CpuSet, sched_getaffinity, sched_setaffinity},
 };
-use tracing::debug;
+use tracing::{debug, warn};
 
-/// Gives each emulated CPU of process `pid` a CPU of its own, where there are enough. The first one depends on the
-/// process, so that small machines side by side do not meet on CPU 0.
-pub(super) fn spread(proc: &Path, pid: Pid) {
+/// Gives each of the `pcpus` emulated CPUs of process `pid` a CPU of its own, where there are enough. The first one
+/// depends on the process, so that small machines side by side do not meet on CPU 0. QEMU makes the threads some time
+/// after it has started: a machine that is up has them all.
+pub(super) fn spread(proc: &Path, pid: Pid, pcpus: u32) {
     let Ok(allowed) = sched_getaffinity(None) else { return };
     let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
     let threads = emulated(proc, pid);
-    if threads.is_empty() || threads.len() > allowed.len() {
+    if threads.len() != pcpus as usize {
+        warn!("QEMU has {} threads named as emulated CPUs, not {pcpus}: none is pinned", threads.len());
+        return;
+    }
+    if threads.len() > allowed.len() {
         return;
     }
     let first = pid.as_raw_pid().unsigned_abs() as usize;
@@ -46,6 +52,34 @@ fn emulated(proc: &Path, pid: Pid) -> Vec<(usize, Pid)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_has_a_cpu_of_its_own() {
+        let allowed = sched_getaffinity(None).unwrap();
+        if (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).count() < 2 {
+            return;
+        }
+        let (up, end) = (std::sync::Barrier::new(3), std::sync::Barrier::new(3));
+        let own = std::thread::scope(|scope| {
+            let threads = [0, 1].map(|cpu| {
+                let (up, end) = (&up, &end);
+                let thread = std::thread::Builder::new().name(format!("CPU {cpu}/TCG"));
+                let body = move || {
+                    up.wait();
+                    end.wait();
+                    let own = sched_getaffinity(None).unwrap();
+                    (0..CpuSet::MAX_CPU).filter(|cpu| own.is_set(*cpu)).collect::<Vec<_>>()
+                };
+                thread.spawn_scoped(scope, body).unwrap()
+            });
+            up.wait();
+            spread(Path::new("/proc"), rustix::process::getpid(), 2);
+            end.wait();
+            threads.map(|thread| thread.join().unwrap())
+        });
+        assert_eq!(own.each_ref().map(Vec::len), [1, 1], "{own:?}");
+        assert_ne!(own[0], own[1]);
+    }
 
     #[test]
     fn only_emulated_cpus_are_found() {
