@@ -41,6 +41,8 @@ pub struct Features {
     pub kvm_timer: bool,
     /// The kernel keeps each CPU's performance level, and its address can be found.
     pub freq_scale: bool,
+    /// cpufreq's tracepoint of changes.
+    pub cpu_frequency: bool,
     /// Lockdown mode.
     pub lockdown: Lockdown,
     /// All capabilities that the daemon needs are effective: SYS_ADMIN, SYS_PTRACE, BPF, PERFMON.
@@ -79,6 +81,7 @@ impl Features {
             kvm_wfx: has("btf_trace_kvm_wfx_arm64"),
             kvm_timer: has("btf_trace_kvm_timer_save_state"),
             freq_scale: has("arch_freq_scale") && has_symbol(root, "arch_freq_scale"),
+            cpu_frequency: has("btf_trace_cpu_frequency"),
             lockdown: lockdown(root),
             capable: capable(root),
         }

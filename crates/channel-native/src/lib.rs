@@ -24,7 +24,7 @@ pub struct Side {
     pub generation: u32,
     pub closed: u32,
     pub instant_busy: u32,
-    pub pad: u32,
+    pub level_busy: u32,
     pub slow: [u64; 8],
     pub fast: [u64; 8],
 }
@@ -48,8 +48,6 @@ pub struct Told {
 #[allow(missing_docs)]
 pub struct Beat {
     pub now: u64,
-    pub capacity: u64,
-    pub perf: u64,
     pub entitlement: u64,
     pub features: u64,
 }
@@ -130,13 +128,14 @@ mod tests {
     #[test]
     fn c_and_rust_have_one_layout() {
         unsafe extern "C" {
-            static entrain_native_layout: [u64; 14];
+            static entrain_native_layout: [u64; 15];
         }
         let told = |why| 7 << 32 | why as u64;
         let rust = [
             size_of::<Side>() as u64,
             offset_of!(Side, closed) as u64,
             offset_of!(Side, instant_busy) as u64,
+            offset_of!(Side, level_busy) as u64,
             offset_of!(Side, fast) as u64,
             size_of::<Told>() as u64,
             offset_of!(Told, state) as u64,

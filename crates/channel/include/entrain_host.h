@@ -11,7 +11,8 @@
  *  - the daemon steps the link and closes (entrain_host_step): one thread;
  *  - the tick looks whether the pairing stands and writes the slow line: one call at a time, from whichever thread;
  *  - a switch or a wake-up of the vCPU writes its state (entrain_host_put_state): under the lock of its run queue;
- *  - idle transitions of any pCPU, switches and the tick write the instant word: they take turns by `instant_busy`.
+ *  - idle transitions of any pCPU, switches and the tick write the instant word: they take turns by `instant_busy`;
+ *  - changes of a pCPU's frequency, switches and the tick write capacity and level: they take turns by `level_busy`.
  * A compare-and-swap from the mirror keeps all of them off memory that the guest took back (entrain.h).
  */
 #ifndef ENTRAIN_HOST_H
@@ -65,7 +66,7 @@ struct entrain_side {
 	entrain_u32 generation;
 	entrain_u32 closed;	  /* enum entrain_closed; unless it is open nothing is written any more */
 	entrain_u32 instant_busy; /* somebody writes the instant word */
-	entrain_u32 pad;
+	entrain_u32 level_busy;	  /* somebody writes capacity and level */
 	/* What the page holds, word by word; the seed at first. */
 	entrain_u64 slow[8];
 	entrain_u64 fast[8];
@@ -144,9 +145,29 @@ ENTRAIN_INLINE void entrain_host_put_state(struct entrain_side *side, struct ent
 }
 
 /*
- * Publishes `instant`, 0 where `withheld`. Writers can meet: the first one in writes, the second leaves, and the first
- * looks again. What slips through is put right by the next tick, which calls this as well. `races` counts those.
+ * Writers of some words can meet: the first one in writes, the second leaves, and the first looks again. What slips
+ * through is put right by the next tick, which writes these words as well. `races` counts those that left. Returns
+ * whether the turn is the caller's, who then calls entrain_host_turn_ends().
  */
+ENTRAIN_INLINE int entrain_host_takes_turn(const struct entrain_side *side, entrain_u32 *busy, entrain_u32 *races)
+{
+	if (ENTRAIN_SWAP(busy, 0, 1) != 0) {
+		ENTRAIN_STORE(races, ENTRAIN_LOAD(races) + 1);
+		return 0;
+	}
+	/* Whoever comes here looked at the pairing earlier; a word before this one may have ended it. */
+	if (!entrain_host_is_closed(side))
+		return 1;
+	ENTRAIN_EXCHANGE(busy, 0);
+	return 0;
+}
+
+ENTRAIN_INLINE void entrain_host_turn_ends(entrain_u32 *busy)
+{
+	ENTRAIN_EXCHANGE(busy, 0);
+}
+
+/* Publishes `instant`, 0 where `withheld`. */
 ENTRAIN_INLINE void entrain_host_put_instant(struct entrain_side *side, struct entrain_page *page,
 					     const entrain_u32 *instant, const entrain_u32 *withheld,
 					     entrain_u32 *races)
@@ -155,28 +176,40 @@ ENTRAIN_INLINE void entrain_host_put_instant(struct entrain_side *side, struct e
 	int i;
 
 	for (i = 0; i < 2; i++) {
-		if (ENTRAIN_SWAP(&side->instant_busy, 0, 1) != 0) {
-			ENTRAIN_STORE(races, ENTRAIN_LOAD(races) + 1);
+		if (!entrain_host_takes_turn(side, &side->instant_busy, races))
 			return;
-		}
-		/* Whoever comes here looked at the pairing earlier; a word before this one may have ended it. */
-		if (entrain_host_is_closed(side)) {
-			ENTRAIN_EXCHANGE(&side->instant_busy, 0);
-			return;
-		}
 		value = ENTRAIN_LOAD(withheld) ? 0 : ENTRAIN_LOAD(instant);
 		ENTRAIN_HOST_PUT(side, page, fast, instant, value ? ENTRAIN_INSTANT_NOW : 0);
-		ENTRAIN_EXCHANGE(&side->instant_busy, 0);
+		entrain_host_turn_ends(&side->instant_busy);
 		if (ENTRAIN_LOAD(withheld) || ENTRAIN_LOAD(instant) == value)
 			return;
 	}
 }
 
-/* What a tick publishes. Capacity, level and entitlement: 0 where they are not known, or withheld. */
+/* Publishes what the vCPU's pCPU can do, 0..1024 both: its capacity, and its level now. 0 where `withheld`. */
+ENTRAIN_INLINE void entrain_host_put_level(struct entrain_side *side, struct entrain_page *page,
+					   const entrain_u32 *capacity, const entrain_u32 *perf,
+					   const entrain_u32 *withheld, entrain_u32 *races)
+{
+	entrain_u32 size, level;
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		if (!entrain_host_takes_turn(side, &side->level_busy, races))
+			return;
+		size = ENTRAIN_LOAD(withheld) ? 0 : ENTRAIN_LOAD(capacity);
+		level = ENTRAIN_LOAD(withheld) ? 0 : ENTRAIN_LOAD(perf);
+		if (ENTRAIN_HOST_PUT(side, page, slow, capacity, size))
+			ENTRAIN_HOST_PUT(side, page, slow, perf, level);
+		entrain_host_turn_ends(&side->level_busy);
+		if (ENTRAIN_LOAD(withheld) || (ENTRAIN_LOAD(capacity) == size && ENTRAIN_LOAD(perf) == level))
+			return;
+	}
+}
+
+/* What a tick publishes beside these. The entitlement: 0 where it is not known, or withheld. */
 struct entrain_beat {
 	entrain_u64 now; /* host clock, ns */
-	entrain_u64 capacity;
-	entrain_u64 perf;
 	entrain_u64 entitlement;
 	entrain_u64 features;
 };
@@ -185,9 +218,7 @@ struct entrain_beat {
 ENTRAIN_INLINE void entrain_host_put_beat(struct entrain_side *side, struct entrain_page *page,
 					  const struct entrain_beat *beat)
 {
-	if (!ENTRAIN_HOST_PUT(side, page, slow, capacity, beat->capacity) ||
-	    !ENTRAIN_HOST_PUT(side, page, slow, perf, beat->perf) ||
-	    !ENTRAIN_HOST_PUT(side, page, slow, entitlement, beat->entitlement) ||
+	if (!ENTRAIN_HOST_PUT(side, page, slow, entitlement, beat->entitlement) ||
 	    !ENTRAIN_HOST_PUT(side, page, slow, version, ENTRAIN_VERSION) ||
 	    !ENTRAIN_HOST_PUT(side, page, slow, features, beat->features))
 		return;

@@ -77,6 +77,8 @@ fn pcpu(cpu: u32, entry: &interface::Pcpu) -> PcpuStatus {
         instants: entry.instants,
         wakeups: entry.wakeups,
         doorbells: entry.doorbells,
+        levels_told: entry.levels,
+        levels_late: entry.late,
     }
 }
 

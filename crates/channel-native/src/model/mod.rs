@@ -24,12 +24,14 @@ use crate::{Beat, Side, Told};
 use space::{Broken, World, seed};
 
 const PATTERN: u64 = 0x5a5a_5a5a_5a5a_0000;
-/// The words that models write, by their number: heartbeat, since, state, instant. Other values stay 0, which costs the
+/// The words that most models write, by their number: heartbeat, since, state, instant. Other values stay 0, which costs the
 /// header's code no access.
 const HEARTBEAT: usize = 2;
 const SINCE: usize = 9;
 const STATE: usize = 8;
 const INSTANT: usize = 14;
+/// Of the pCPU: told in a model of its own, as each word more takes all models longer.
+const LEVEL: usize = 4;
 const WORDS: [usize; 6] = [0, 1, HEARTBEAT, STATE, SINCE, INSTANT];
 /// Kinds of writers: each is at one moment in one run of its program.
 const SWITCH: usize = 0;
@@ -46,6 +48,14 @@ unsafe extern "C-unwind" {
         side: *mut Side,
         page: *const Page,
         instant: *const u32,
+        withheld: *const u32,
+        races: *mut u32,
+    );
+    fn entrain_model_put_level(
+        side: *mut Side,
+        page: *const Page,
+        capacity: *const u32,
+        perf: *const u32,
         withheld: *const u32,
         races: *mut u32,
     );
@@ -149,6 +159,19 @@ impl Host {
         let [instant, withheld, races] = [0, 1, 2].map(|word| self.world.hint_at(word));
         // SAFETY: as above.
         unsafe { entrain_model_put_instant(side, page, instant, withheld, races) }
+    }
+
+    /// The level of the pCPU under the entry's vCPU changes to `value`; with none, it is told anew, as a tick does.
+    fn level(&self, value: Option<u64>, writer: usize) {
+        let _runs = self.runs(writer);
+        let [withheld, races, capacity, perf] = [1, 2, 3, 4].map(|word| self.world.hint_at(word));
+        if let Some(value) = value {
+            self.world.hint_word(4).store(value);
+        }
+        if let Some((side, page)) = self.found(self.entry.load(SeqCst) as usize) {
+            // SAFETY: as above.
+            unsafe { entrain_model_put_level(side, page, capacity, perf, withheld, races) }
+        }
     }
 
     /// A tick over the one entry, at time `now`.

@@ -44,7 +44,7 @@ pub(super) enum Broken {
     No,
     /// It looks at a word of the page and then stores, instead of a compare-and-swap.
     Stores,
-    /// It takes nobody's turn at the instant word for granted.
+    /// It writes the words at which writers take turns without waiting for its own.
     TakesNoTurns,
 }
 
@@ -89,8 +89,8 @@ pub(super) struct World<const PAGES: usize, const SIDES: usize> {
     pages: Box<[[u64; 512]; PAGES]>,
     sides: Box<[UnsafeCell<Side>; SIDES]>,
     free: [Rc<Cell<bool>>; PAGES],
-    /// Outside of any pairing: the vCPU's hint, what is withheld, how often writers met.
-    pub(super) hint: Box<[u32; 3]>,
+    /// Outside of any pairing: the vCPU's hint, what is withheld, how often writers met; its pCPU's capacity and level.
+    pub(super) hint: Box<[u32; 5]>,
 }
 
 // SAFETY: loom's threads take turns in one thread of the system.
@@ -102,7 +102,7 @@ impl<const PAGES: usize, const SIDES: usize> World<PAGES, SIDES> {
     pub(super) fn new(broken: Broken) -> Self {
         let pages = Box::new([[0u64; 512]; PAGES]);
         let sides: Box<[UnsafeCell<Side>; SIDES]> = Box::new(std::array::from_fn(|_| UnsafeCell::new(empty())));
-        let hint = Box::new([0u32; 3]);
+        let hint = Box::new([0u32; 5]);
         let (mut atomics, mut owns) = (HashMap::new(), HashMap::new());
         let mut atomic = |at: usize, value: u64| {
             atomics.insert(at, Atomic(AtomicU64::new(value)));
@@ -124,11 +124,12 @@ impl<const PAGES: usize, const SIDES: usize> World<PAGES, SIDES> {
             let base = side.get() as usize;
             atomic(base + offset_of!(Side, closed), 1);
             atomic(base + offset_of!(Side, instant_busy), 0);
+            atomic(base + offset_of!(Side, level_busy), 0);
             for word in 0..16 {
                 owns.insert(base + offset_of!(Side, slow) + 8 * word, Own::new(0));
             }
         }
-        (0..3).for_each(|word| atomic(&raw const hint[word] as usize, 0));
+        (0..5).for_each(|word| atomic(&raw const hint[word] as usize, 0));
         let free: [Rc<Cell<bool>>; PAGES] = std::array::from_fn(|_| Rc::default());
         let ranges = pages.iter().zip(&free).map(|(page, free)| {
             let base = page.as_ptr() as usize;
@@ -203,7 +204,7 @@ fn empty() -> Side {
         generation: 0,
         closed: 1,
         instant_busy: 0,
-        pad: 0,
+        level_busy: 0,
         slow: [0; 8],
         fast: [0; 8],
     }

@@ -196,3 +196,35 @@ fn without_a_tick_the_hint_may_stay_wrong() {
 fn writers_of_the_hint_that_take_no_turns_are_caught() {
     idle_transitions(Broken::TakesNoTurns, true);
 }
+
+/// Changes of a pCPU's level and a switch meet at the level's word; whatever they leave there, the next tick puts right.
+fn changes_of_level(broken: Broken) {
+    check(2, move || {
+        let (host, _) = Host::offered(broken);
+        // None of the words that the guest of these models fills.
+        Word::store(host.world.page(0).host(LEVEL), seed(1).pack(0));
+        let _paired = host.pair(0, 0).expect("on offer");
+        let others = [(300, IDLE), (700, IDLE + 1)].map(|(value, writer)| {
+            let host = host.clone();
+            thread::spawn(move || host.level(Some(value), writer))
+        });
+        host.level(None, SWITCH);
+        others.into_iter().for_each(|other| other.join().expect("writer"));
+        host.level(None, TICK);
+        // SAFETY: a side of the world.
+        assert_eq!(unsafe { entrain_model_gone(host.world.side(0)) }, 0, "a writer ended it");
+        let told = seed(1).unpack(Word::load(host.world.page(0).host(LEVEL)));
+        assert_eq!(told, Word::load(host.world.hint_word(4)), "what is told is not what is known");
+    });
+}
+
+#[test]
+fn a_tick_puts_the_level_right() {
+    changes_of_level(Broken::No);
+}
+
+#[test]
+#[should_panic]
+fn writers_of_the_level_that_take_no_turns_are_caught() {
+    changes_of_level(Broken::TakesNoTurns);
+}

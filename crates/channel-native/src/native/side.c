@@ -55,6 +55,12 @@ void NAME(put_instant)(struct entrain_side *side, struct entrain_page *page, con
 	entrain_host_put_instant(side, page, instant, withheld, races);
 }
 
+void NAME(put_level)(struct entrain_side *side, struct entrain_page *page, const uint32_t *capacity,
+		     const uint32_t *perf, const uint32_t *withheld, uint32_t *races)
+{
+	entrain_host_put_level(side, page, capacity, perf, withheld, races);
+}
+
 void NAME(put_beat)(struct entrain_side *side, struct entrain_page *page, const struct entrain_beat *beat)
 {
 	entrain_host_put_beat(side, page, beat);
@@ -66,6 +72,7 @@ const uint64_t entrain_native_layout[] = {
 	sizeof(struct entrain_side),
 	__builtin_offsetof(struct entrain_side, closed),
 	__builtin_offsetof(struct entrain_side, instant_busy),
+	__builtin_offsetof(struct entrain_side, level_busy),
 	__builtin_offsetof(struct entrain_side, fast),
 	sizeof(struct entrain_told),
 	__builtin_offsetof(struct entrain_told, state),

@@ -16,7 +16,7 @@
 #include <time.h>
 
 #ifdef NO_TURNS
-/* Whoever asks for the turn at the instant word gets it. */
+/* Whoever asks for the turn at a word gets it. */
 #define ENTRAIN_LOAD(at)	    __atomic_load_n(at, __ATOMIC_RELAXED)
 #define ENTRAIN_STORE(at, value)    __atomic_store_n(at, value, __ATOMIC_RELAXED)
 #define ENTRAIN_EXCHANGE(at, value) __atomic_exchange_n(at, value, __ATOMIC_RELAXED)
@@ -27,14 +27,14 @@
 #endif
 #include "entrain_host.h"
 
-#define WRITERS 5
+#define WRITERS 7
 #define PATTERN 0x5a5a5a5a5a5a0000ULL
 
 static struct entrain_page page;
 /* Two, used in turns: a writer that is late has the one before. */
 static struct entrain_side sides[2];
 static struct entrain_side *attached;
-static entrain_u32 instant, withheld, races;
+static entrain_u32 instant, capacity = 1024, perf, withheld, races;
 static uint64_t told_gone, pairings, words, ends;
 static int done, wanted_back;
 __attribute__((unused)) static pthread_mutex_t run_queue = PTHREAD_MUTEX_INITIALIZER;
@@ -95,6 +95,15 @@ static void write__idle(uint64_t n)
 		entrain_host_put_instant(side, &page, &instant, &withheld, &races);
 }
 
+static void write__frequency(uint64_t n)
+{
+	struct entrain_side *side = found();
+
+	ENTRAIN_STORE(&perf, n % 1024);
+	if (side && !entrain_host_is_closed(side))
+		entrain_host_put_level(side, &page, &capacity, &perf, &withheld, &races);
+}
+
 static void write__tick(uint64_t n)
 {
 	struct entrain_side *side = found();
@@ -108,14 +117,15 @@ static void write__tick(uint64_t n)
 		__atomic_store_n(&told_gone, entrain_host_gone(side), __ATOMIC_SEQ_CST);
 		if (open) {
 			entrain_host_put_instant(side, &page, &instant, &withheld, &races);
+			entrain_host_put_level(side, &page, &capacity, &perf, &withheld, &races);
 			entrain_host_put_beat(side, &page, &beat);
 		}
 	}
 	pthread_mutex_unlock(&one_tick);
 }
 
-static void (*const programs[WRITERS])(uint64_t) = {write__switch, write__switch, write__idle, write__idle,
-						    write__tick};
+static void (*const programs[WRITERS])(uint64_t) = {write__switch,    write__switch,	write__idle, write__idle,
+						    write__frequency, write__frequency, write__tick};
 
 static void *writer(void *arg)
 {

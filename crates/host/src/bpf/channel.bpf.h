@@ -133,6 +133,18 @@ static __always_inline void page__put_instant(struct entrain_vcpu *vcpu, struct 
 		entrain_host_put_instant(&pairing->side, page, &vcpu->instant, &vcpu->own_only, &vcpu->races);
 }
 
+/* Publishes what a pCPU can do now to the vCPU that runs there. Switches, changes of its frequency and the tick call
+ * it. */
+static __always_inline void page__put_level(struct entrain_vcpu *vcpu, struct entrain_pairing *pairing,
+					    struct entrain_pcpu *pcpu)
+{
+	struct entrain_page *page = pairing->page;
+
+	if (page)
+		entrain_host_put_level(&pairing->side, page, &pcpu->capacity, &pcpu->perf, &vcpu->own_only,
+				       &vcpu->races);
+}
+
 /* Guest-physical to the VMM's virtual address by the VM's memory slots; 0 when no slot holds all of it. */
 static __always_inline __u64 vm__hva(const struct entrain_vm *vm, __u64 gpa, __u64 size)
 {

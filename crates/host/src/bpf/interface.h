@@ -67,7 +67,8 @@ struct entrain_vcpu {
 	__u32 paired;	  /* 1: its thread has a pairing; else nobody need look for one */
 	__u64 beat_at;	  /* when `guest_beat` changed last */
 	__u32 tells;	  /* 1: an agent that lives says when its guest spins for a sleeping lock */
-	__u32 pad;
+
+	__u32 level_told; /* capacity << 16 | level, as its guest was told last; by whoever told it */
 };
 
 /* One VM: where its memory is, and how to find a preempt count that belongs to a task (arm64). */
@@ -90,6 +91,8 @@ struct entrain_pcpu {
 	__u32 capacity; /* 0..1024, by the daemon */
 	__u32 perf;	/* performance level now, 0..1024 */
 	__u32 counted;	/* the domain in which it counts as open: its own may change as CPUs come and go */
+	__u32 runs;	/* 1 + index of the vCPU that runs here, 0 = none */
+	__u32 pad;
 	__u32 slots[ENTRAIN_PCPU_SLOTS]; /* 1 + index, 0 = none: halted vCPUs that may run on this pCPU only */
 	/* Counters since start. */
 	__u64 switches;	 /* context switches of vCPUs */
@@ -97,6 +100,8 @@ struct entrain_pcpu {
 	__u64 instants;	 /* instant bits changed by transitions */
 	__u64 wakeups;	 /* of vCPUs */
 	__u64 doorbells; /* rung, before rate limiting */
+	__u64 levels;	 /* told a vCPU, of its capacity or level, as it came here or as they changed ... */
+	__u64 late;	 /* ... and by the tick alone: until then its guest had others */
 };
 
 struct entrain_domain {

@@ -12,6 +12,7 @@
 #include "observe/doorbell.bpf.h"
 #include "observe/calls.bpf.h"
 #include "observe/levels.bpf.h"
+#include "observe/frequency.bpf.h"
 #include "observe/selftest.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";

@@ -51,7 +51,7 @@ impl Pinned {
             generation: side.generation,
             closed: side.closed,
             instant_busy: 0,
-            pad: 0,
+            level_busy: 0,
             slow: side.slow,
             fast: side.fast,
         };

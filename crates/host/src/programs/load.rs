@@ -41,6 +41,7 @@ pub(super) fn page(features: &Features, pcpus: u32, extra: u64) -> Result<observ
     open.progs.observe_hypercall.set_autoload(features.kvm_hypercall);
     open.progs.observe_wfx.set_autoload(features.kvm_wfx);
     open.progs.levels.set_autoload(features.freq_scale);
+    open.progs.observe_frequency.set_autoload(features.freq_scale && features.cpu_frequency);
     open.maps.pcpus.set_max_entries(pcpus).map_err(Error::at(Step::Open, "observe"))?;
     open.maps.domains.set_max_entries(pcpus).map_err(Error::at(Step::Open, "observe"))?;
     open.maps.rodata_data.as_deref_mut().expect("observe has read-only data").extra_features = extra;

@@ -155,6 +155,12 @@ pub struct PcpuStatus {
     pub wakeups: u64,
     /// Doorbells rung.
     pub doorbells: u64,
+    /// Changes of capacity or level that a guest was told at once: as its vCPU came here, or as cpufreq changed it ...
+    #[serde(default)]
+    pub levels_told: u64,
+    /// ... and at the next tick only, while its vCPU ran.
+    #[serde(default)]
+    pub levels_late: u64,
 }
 
 /// One VM.

@@ -18,6 +18,7 @@ use signal_hook::consts::SIGTERM;
 
 use super::interface::{Context, Scenario};
 use super::product::{SETTLE, Service, shell, unmet, wait_for};
+use super::status;
 use crate::load::Printed;
 use crate::metric::Better::{self, Higher, Lower};
 use crate::reading::Readings;
@@ -41,8 +42,13 @@ impl Scenario for Frequency {
         let rate = full_rate(rig, guest)?;
         let argv = command(context, rate)?;
         let emulation = Emulation::start(rig)?;
+        let before = status::look(rig)?;
         let measured = measure(rig, context, &argv, readings);
+        let after = status::look(rig)?;
         emulation.end()?;
+        if let (Some(before), Some(after)) = (before, after) {
+            levels(&before, &after, readings);
+        }
         measured
     }
 }
@@ -143,6 +149,15 @@ fn measure(rig: &dyn Rig, context: &Context, argv: &[String], readings: &mut Rea
     readings.push("level", "ratio", Lower, spent.level);
     readings.push("transitions", "1/s", Lower, spent.transitions);
     Ok(())
+}
+
+/// Of the changes of capacity and level under a vCPU that ran, the share that its guest heard of at a tick only.
+fn levels(before: &Value, after: &Value, readings: &mut Readings) {
+    let grown = |key| status::sum_of(&after["pcpus"], key) - status::sum_of(&before["pcpus"], key);
+    let (told, late) = (grown("levels_told"), grown("levels_late"));
+    if told + late > 0.0 {
+        readings.push("levels_late", "%", Lower, 100.0 * late / (told + late));
+    }
 }
 
 /// The direction of a load's metric; figures that the catalogue does not know are good when they are high.

@@ -33,10 +33,16 @@ pub(super) fn look(rig: &dyn Rig) -> Result<Option<Value>> {
     if !rig.run(Target::Host, Command::shell("test -S /run/entrain/host.sock"))?.ok() {
         return Ok(None);
     }
-    let text = shell(rig, Target::Host, "entrain top --once --json")?;
+    // The rows are about an interval, the status is not.
+    let text = shell(rig, Target::Host, "entrain top --once --json --interval 0.1")?;
     let mut all: Value =
         serde_json::from_str(&text).map_err(|error| unmet(format!("entrain top: no JSON ({error}): {text}")))?;
     Ok(Some(all["status"].take()))
+}
+
+/// Sum over the entries of a list.
+pub(super) fn sum_of(list: &Value, key: &str) -> f64 {
+    list.as_array().into_iter().flatten().filter_map(|entry| entry[key].as_f64()).sum()
 }
 
 /// Seconds of the daemon's clock between two looks.
@@ -76,7 +82,7 @@ pub(super) fn brief(status: &Value) -> String {
 
 /// Sum of a VM's vCPUs.
 pub(super) fn sum(vm: &Value, key: &str) -> f64 {
-    vm["vcpus"].as_array().into_iter().flatten().filter_map(|vcpu| vcpu[key].as_f64()).sum()
+    sum_of(&vm["vcpus"], key)
 }
 
 /// The program that the daemon calls many times a second: one pass over all vCPUs, whatever happens.

@@ -130,7 +130,7 @@ impl Scenario for Watched {
             };
             readings.push("looking", "%", Lower, part("discovery_ns"));
             readings.push("searching", "%", Lower, part("pairing_ns"));
-            let rung = |status: &Value| sum_of(&status["pcpus"], "doorbells");
+            let rung = |status: &Value| status::sum_of(&status["pcpus"], "doorbells");
             readings.push(
                 "doorbells",
                 "1/s",
@@ -143,10 +143,6 @@ impl Scenario for Watched {
         let idle = params.loads.iter().all(Vec::is_empty);
         if idle { Ok(()) } else { figures(&before, &after, &weights, readings) }
     }
-}
-
-fn sum_of(list: &Value, key: &str) -> f64 {
-    list.as_array().into_iter().flatten().filter_map(|entry| entry[key].as_f64()).sum()
 }
 
 /// Lines that the daemon has logged so far.

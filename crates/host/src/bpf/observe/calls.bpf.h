@@ -155,6 +155,19 @@ static __always_inline void vcpu__read_guest(struct entrain_vcpu *vcpu, struct e
 		vcpu->runnable = READ_ONCE(pairing->nr_running->v);
 }
 
+/* Withheld, left as it was by those who met, or changed without a word of the kernel's: the tick puts it right. */
+static __always_inline void vcpu__level_in_time(struct entrain_vcpu *vcpu, struct entrain_pairing *pairing,
+						struct entrain_pcpu *pcpu)
+{
+	__u32 level = pcpu__level(pcpu);
+
+	/* One that runs has been told, or the kernel said nothing; a halted one hears of it when it wakes. */
+	if (vcpu->level_told != level && READ_ONCE(vcpu->state) == ENTRAIN_VCPU_RUNNING)
+		pcpu->late++;
+	vcpu->level_told = level;
+	page__put_level(vcpu, pairing, pcpu);
+}
+
 static __always_inline void vcpu__tick(__u32 index, struct entrain_tick_args *args, __u64 now)
 {
 	struct entrain_vcpu *vcpu = vcpu__by_index(index);
@@ -194,13 +207,11 @@ static __always_inline void vcpu__tick(__u32 index, struct entrain_tick_args *ar
 	pcpu = bpf_map_lookup_elem(&pcpus, &cpu);
 	/* Withheld, or left as it was by those who met at the word (entrain_host_put_instant). */
 	page__put_instant(vcpu, pairing);
+	if (pcpu)
+		vcpu__level_in_time(vcpu, pairing, pcpu);
 	beat.now = now;
 	beat.features = own_only ? HOST_FEATURES & ~NEIGHBOURS : HOST_FEATURES;
-	if (!own_only) {
-		beat.entitlement = vcpu->entitlement;
-		beat.capacity = pcpu ? pcpu->capacity : 0;
-		beat.perf = pcpu ? pcpu->perf : 0;
-	}
+	beat.entitlement = own_only ? 0 : vcpu->entitlement;
 	entrain_host_put_beat(&pairing->side, page, &beat);
 }
 

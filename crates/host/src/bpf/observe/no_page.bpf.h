@@ -74,6 +74,11 @@ static __always_inline void vcpu__publish(struct entrain_vcpu *vcpu, struct entr
 {
 }
 
+static __always_inline void vcpu__tell_level(struct entrain_vcpu *vcpu, struct entrain_pairing *pairing,
+					     struct entrain_pcpu *pcpu)
+{
+}
+
 static __always_inline void vcpu__count_section(struct entrain_vcpu *vcpu, struct entrain_pairing *pairing,
 						bool sampled, bool involuntary)
 {

@@ -14,6 +14,25 @@ static __always_inline void vcpu__publish(struct entrain_vcpu *vcpu, struct entr
 	page__put_instant(vcpu, pairing);
 }
 
+/* What a pCPU can do now, in one word. */
+static __always_inline __u32 pcpu__level(const struct entrain_pcpu *pcpu)
+{
+	return READ_ONCE(pcpu->capacity) << 16 | READ_ONCE(pcpu->perf);
+}
+
+/* Tells the guest of the vCPU that runs here what this pCPU can do, where that is not what it was told last. */
+static __always_inline void vcpu__tell_level(struct entrain_vcpu *vcpu, struct entrain_pairing *pairing,
+					     struct entrain_pcpu *pcpu)
+{
+	__u32 level = pcpu__level(pcpu);
+
+	if (!pairing || vcpu->level_told == level)
+		return;
+	vcpu->level_told = level;
+	pcpu->levels++;
+	page__put_level(vcpu, pairing, pcpu);
+}
+
 /* Compares the preempt count with what the guest's self-test says it must be. */
 static __always_inline void selftest__sample(struct entrain_pairing *pairing, __u32 count)
 {

@@ -11,6 +11,7 @@ int BPF_PROG(observe_switch, bool preempt, struct task_struct *prev, struct task
 	__u32 out = vcpu__slot(prev), in = vcpu__slot(next);
 	bool was_idle = prev->pid == 0, idle = next->pid == 0;
 	bool was_open = task__gives_way(prev, out), open = task__gives_way(next, in);
+	struct entrain_pairing *pairing;
 	struct entrain_pcpu *pcpu;
 	struct entrain_vcpu *vcpu;
 	__u32 cpu;
@@ -31,6 +32,7 @@ int BPF_PROG(observe_switch, bool preempt, struct task_struct *prev, struct task
 	if (!out && !in)
 		return 0;
 	now = bpf_ktime_get_ns();
+	WRITE_ONCE(pcpu->runs, in);
 	if (out) {
 		vcpu = vcpu__by_index(slot__index(out));
 		if (vcpu && vcpu->used) {
@@ -47,7 +49,9 @@ int BPF_PROG(observe_switch, bool preempt, struct task_struct *prev, struct task
 			vcpu->pcpu = cpu;
 			vcpu->switches++;
 			pcpu->switches++;
-			vcpu__publish(vcpu, vcpu__pairing(vcpu, next), 1);
+			pairing = vcpu__pairing(vcpu, next);
+			vcpu__tell_level(vcpu, pairing, pcpu);
+			vcpu__publish(vcpu, pairing, 1);
 		}
 	}
 	return 0;

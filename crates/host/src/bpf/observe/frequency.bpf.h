@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* A pCPU's level changes: the guest of the vCPU that runs there hears of it at once, and not at the next tick. */
+#ifndef ENTRAIN_OBSERVE_FREQUENCY_BPF_H
+#define ENTRAIN_OBSERVE_FREQUENCY_BPF_H
+
+#include "levels.bpf.h"
+#include "page.bpf.h"
+
+/*
+ * cpufreq has changed the frequency of a pCPU, which need not be this one. Where schedutil does so from the scheduler
+ * (a "fast switch"), the kernel's figure is the new one already; where a driver sleeps for it, that comes a moment
+ * later, and the tick tells it.
+ */
+SEC("tp_btf/cpu_frequency")
+int BPF_PROG(observe_frequency, unsigned int khz, unsigned int id)
+{
+	__u32 cpu = id, index, slot;
+	struct entrain_thread *thread;
+	struct entrain_pcpu *pcpu;
+	struct entrain_vcpu *vcpu;
+	struct task_struct *task;
+
+	if (levels__copy(cpu, NULL))
+		return 0;
+	pcpu = bpf_map_lookup_elem(&pcpus, &cpu);
+	slot = pcpu ? READ_ONCE(pcpu->runs) : 0;
+	if (!pcpu || !slot)
+		return 0;
+	index = slot__index(slot);
+	vcpu = vcpu__by_index(index);
+	thread = bpf_map_lookup_elem(&vcpu_threads, &index);
+	task = thread ? thread->task : NULL;
+	if (vcpu && vcpu->used && task)
+		vcpu__tell_level(vcpu, vcpu__pairing(vcpu, task), pcpu);
+	return 0;
+}
+
+#endif /* ENTRAIN_OBSERVE_FREQUENCY_BPF_H */
