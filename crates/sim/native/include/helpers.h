@@ -6,10 +6,9 @@
 #ifndef ENTRAIN_SIM_HELPERS_H
 #define ENTRAIN_SIM_HELPERS_H
 
+#include "cpumasks.h"
+#include "idle.h"
 #include "maps.h"
-
-/* Counts the call and goes to the kernel. */
-#define SIM_CALL(f, args...) (sim_gap(), sim.done.helpers++, sim.calls->f(sim.machine, ##args))
 
 /* Plain loads and stores of shared memory, as far as the schedulers mark them. */
 #undef READ_ONCE
@@ -24,11 +23,6 @@
 		sim_gap();                                                                                             \
 		(volatile typeof(x) *)&(x);                                                                            \
 	}) = (v))
-
-__s32 scx_bpf_select_cpu_dfl(struct task_struct *p, __s32 prev_cpu, __u64 wake_flags, bool *is_idle)
-{
-	return SIM_CALL(select_cpu_dfl, sim_id(p), prev_cpu, wake_flags, is_idle);
-}
 
 __s32 scx_bpf_create_dsq(__u64 dsq_id, __s32 node)
 {
@@ -145,25 +139,6 @@ struct task_struct *scx_bpf_cpu_curr(__s32 cpu)
 	return SIM_CALL(cpu_curr, cpu);
 }
 
-bool scx_bpf_test_and_clear_cpu_idle(__s32 cpu)
-{
-	return SIM_CALL(test_and_clear_cpu_idle, cpu);
-}
-
-__s32 scx_bpf_pick_idle_cpu(const struct cpumask *cpus_allowed, __u64 flags)
-{
-	return SIM_CALL(pick_idle_cpu, cpus_allowed, flags);
-}
-
-const struct cpumask *scx_bpf_get_idle_cpumask(void)
-{
-	return SIM_CALL(idle_cpumask);
-}
-
-void scx_bpf_put_idle_cpumask(const struct cpumask *cpumask)
-{
-}
-
 void scx_bpf_cpuperf_set(__s32 cpu, __u32 perf)
 {
 	SIM_CALL(cpuperf_set, cpu, perf);
@@ -247,24 +222,6 @@ struct cgroup *bpf_cgroup_from_id(__u64 cgid)
 void bpf_cgroup_release(struct cgroup *cgrp)
 {
 	sim.done.helpers++;
-}
-
-bool bpf_cpumask_test_cpu(__u32 cpu, const struct cpumask *cpumask)
-{
-	sim.done.helpers++;
-	return cpu < sim.nr_cpus && (cpumask->bits[cpu / 64] >> (cpu % 64) & 1);
-}
-
-bool bpf_cpumask_subset(const struct cpumask *src1, const struct cpumask *src2)
-{
-	__u32 i;
-
-	sim.done.helpers++;
-	for (i = 0; i * 64 < sim.nr_cpus; i++) {
-		if (src1->bits[i] & ~src2->bits[i])
-			return false;
-	}
-	return true;
 }
 
 static inline __u64 bpf_get_current_pid_tgid(void)

@@ -34,6 +34,9 @@ struct sim_timer {
 /* Set by the simulated kernel; see sim.h. */
 struct sim_context sim = {.abi = SIM_ABI};
 
+/* Counts the call and goes to the kernel. */
+#define SIM_CALL(f, args...) (sim_gap(), sim.done.helpers++, sim.calls->f(sim.machine, ##args))
+
 static struct sim_timer **sim_timers;
 static struct sim_cgroup **sim_cgroups;
 static __u32 sim_nr_timers, sim_nr_cgroups, sim_nr_storages;

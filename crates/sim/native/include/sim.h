@@ -12,7 +12,7 @@
 #include <linux/types.h>
 
 /* Raised by each change of the structures below. */
-#define SIM_ABI 6
+#define SIM_ABI 7
 
 struct task_struct;
 struct cgroup;
@@ -23,6 +23,7 @@ struct cpumask;
 struct sim_calls {
 	void *(*alloc)(void *memory, __u64 size); /* zeroed, and freed with the object */
 	__s32 (*select_cpu_dfl)(void *m, __u64 task, __s32 prev, __u64 wake_flags, _Bool *idle);
+	__s32 (*select_cpu_and)(void *m, __u64 task, __s32 prev, __u64 wake_flags, const struct cpumask *, __u64 flags);
 	__s32 (*create_dsq)(void *m, __u64 dsq, __s32 node);
 	void (*dsq_insert)(void *m, __u64 task, __u64 dsq, __u64 slice, __u64 vtime, __u64 flags, _Bool by_vtime);
 	_Bool (*dsq_move_to_local)(void *m, __u64 dsq, __u64 flags);
@@ -40,7 +41,9 @@ struct sim_calls {
 	struct task_struct *(*cpu_curr)(void *m, __s32 cpu);
 	_Bool (*test_and_clear_cpu_idle)(void *m, __s32 cpu);
 	__s32 (*pick_idle_cpu)(void *m, const struct cpumask *allowed, __u64 flags);
-	const struct cpumask *(*idle_cpumask)(void *m);
+	/* Of a node, or (-1) of the machine; `smt`: the CPUs of cores that idle as a whole. */
+	const struct cpumask *(*idle_cpumask)(void *m, __s32 node, _Bool smt);
+	const struct cpumask *(*online_cpumask)(void *m);
 	void (*cpuperf_set)(void *m, __s32 cpu, __u32 perf);
 	void (*timer_start)(void *m, __u32 timer, __u64 ns, _Bool pinned);
 	void (*exit)(void *m, __s64 code, const char *text, _Bool error);
@@ -67,10 +70,13 @@ struct sim_context {
 	struct sim_done done;
 	__u32 cpu; /* the CPU on which the code runs */
 	__u32 nr_cpus;
-	__u32 arm64; /* 1: KVM keeps the guest's registers as arm64's does; 0: as AMD's */
-	__u32 abi;   /* SIM_ABI, set by the object */
-	__u32 races; /* operations of several CPUs run at once: sim_gap() is a gap */
-	__u32 spins; /* bpf_spin_locks that are held: nobody else comes in between */
+	__u32 nr_llcs;	/* of the whole machine, all as large as each other; neighbours have neighbouring numbers */
+	__u32 nr_nodes; /* the same */
+	__u32 threads;	/* of a core, the same */
+	__u32 arm64;	/* 1: KVM keeps the guest's registers as arm64's does; 0: as AMD's */
+	__u32 abi;	/* SIM_ABI, set by the object */
+	__u32 races;	/* operations of several CPUs run at once: sim_gap() is a gap */
+	__u32 spins;	/* bpf_spin_locks that are held: nobody else comes in between */
 	struct task_struct *current;
 	struct task_struct *subjects[2]; /* the tasks that the operation is on: kf_tasks of the kernel */
 };

@@ -1,7 +1,8 @@
 //! A set of CPUs, as the kernel's `struct cpumask`: the schedulers read its bits in place.
 //!
 //! Beside the bits stands one word that says which of their words hold any, so that what is done with a set takes as
-//! long as the set is large, not as the machine may be.
+//! long as the set is large, not as the machine may be. native/include/cpumasks.h is the mirror, for sets that a
+//! scheduler makes itself.
 
 use super::looks::looked;
 

@@ -100,11 +100,10 @@ impl Kernel {
     }
 
     /// `ttwu_queue_cond()`: whether a task that code on the CPU `by` wakes is not queued at its CPU, but handed to it by
-    /// an interrupt, and is on no queue until that CPU takes it. Only of tasks that no BPF scheduler has: neither of ours
-    /// sets `SCX_OPS_ALLOW_QUEUED_WAKEUP`.
+    /// an interrupt, and is on no queue until that CPU takes it.
     pub fn wakes_by_list(&self, id: TaskId, by: u32, cpu: u32) -> bool {
         let task = self.task(id);
-        let may = self.online.has(cpu) && task.allowed.has(cpu) && !task.new && (self.fair.is_some() || self.is_rt(id));
+        let may = self.online.has(cpu) && task.allowed.has(cpu) && !task.new && self.scx_allow_ttwu_queue(id);
         let near = self.topo.llc_of(by) == self.topo.llc_of(cpu);
         may && (!near || by != cpu && self.cpu(cpu).nr_running == 0)
     }

@@ -94,7 +94,12 @@ impl Topology {
 
     /// The CPUs of a CPU's node.
     pub fn node(&self, cpu: u32) -> &CpuMask {
-        &self.nodes[self.node_of(cpu) as usize]
+        self.node_cpus(self.node_of(cpu))
+    }
+
+    /// The CPUs of a node.
+    pub fn node_cpus(&self, node: u32) -> &CpuMask {
+        &self.nodes[node as usize]
     }
 }
 

@@ -10,6 +10,7 @@ use crate::kernel::{Kernel, TaskId};
 pub(crate) static CALLS: Calls = Calls {
     alloc: Memory::alloc,
     select_cpu_dfl,
+    select_cpu_and,
     create_dsq,
     dsq_insert,
     dsq_move_to_local,
@@ -28,6 +29,7 @@ pub(crate) static CALLS: Calls = Calls {
     test_and_clear_cpu_idle,
     pick_idle_cpu,
     idle_cpumask,
+    online_cpumask,
     cpuperf_set,
     timer_start,
     exit,
@@ -58,6 +60,20 @@ extern "C" fn select_cpu_dfl(m: *mut c_void, task: u64, prev: i32, wake_flags: u
     // SAFETY: the caller gives the address of a bool of its own.
     unsafe { is_idle.write(idle) };
     cpu
+}
+
+extern "C" fn select_cpu_and(
+    m: *mut c_void,
+    task: u64,
+    prev: i32,
+    wake_flags: u64,
+    allowed: *const CpuMask,
+    flags: u64,
+) -> i32 {
+    // SAFETY: the set is a task's or the scheduler's own, and outlives the call. It is copied since a task's may change
+    // while others run in between.
+    let allowed = unsafe { (*allowed).clone() };
+    kernel(m).kf_select_cpu_and(id(task), prev, wake_flags, &allowed, flags)
 }
 
 extern "C" fn create_dsq(m: *mut c_void, dsq: u64, _node: i32) -> i32 {
@@ -149,8 +165,12 @@ extern "C" fn pick_idle_cpu(m: *mut c_void, allowed: *const CpuMask, flags: u64)
     kernel(m).kf_pick_idle_cpu(&allowed, flags)
 }
 
-extern "C" fn idle_cpumask(m: *mut c_void) -> *const CpuMask {
-    kernel(m).idle_mask()
+extern "C" fn idle_cpumask(m: *mut c_void, node: i32, smt: bool) -> *const CpuMask {
+    kernel(m).kf_idle_cpumask(u32::try_from(node).ok(), smt)
+}
+
+extern "C" fn online_cpumask(m: *mut c_void) -> *const CpuMask {
+    &raw const kernel(m).online
 }
 
 /// All CPUs are alike and at their highest level: there is nobody to tell.

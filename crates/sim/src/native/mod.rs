@@ -17,13 +17,14 @@ pub(crate) type TaskPtr = *mut c_void;
 pub(crate) type CgroupPtr = *mut c_void;
 
 /// `SIM_ABI` of sim.h.
-const ABI: u32 = 6;
+const ABI: u32 = 7;
 
 /// `struct sim_calls`: the machine comes first in each.
 #[repr(C)]
 pub(crate) struct Calls {
     pub alloc: extern "C" fn(*mut c_void, u64) -> *mut c_void,
     pub select_cpu_dfl: extern "C" fn(*mut c_void, u64, i32, u64, *mut bool) -> i32,
+    pub select_cpu_and: extern "C" fn(*mut c_void, u64, i32, u64, *const CpuMask, u64) -> i32,
     pub create_dsq: extern "C" fn(*mut c_void, u64, i32) -> i32,
     pub dsq_insert: extern "C" fn(*mut c_void, u64, u64, u64, u64, u64, bool),
     pub dsq_move_to_local: extern "C" fn(*mut c_void, u64, u64) -> bool,
@@ -41,7 +42,8 @@ pub(crate) struct Calls {
     pub cpu_curr: extern "C" fn(*mut c_void, i32) -> TaskPtr,
     pub test_and_clear_cpu_idle: extern "C" fn(*mut c_void, i32) -> bool,
     pub pick_idle_cpu: extern "C" fn(*mut c_void, *const CpuMask, u64) -> i32,
-    pub idle_cpumask: extern "C" fn(*mut c_void) -> *const CpuMask,
+    pub idle_cpumask: extern "C" fn(*mut c_void, i32, bool) -> *const CpuMask,
+    pub online_cpumask: extern "C" fn(*mut c_void) -> *const CpuMask,
     pub cpuperf_set: extern "C" fn(*mut c_void, i32, u32),
     pub timer_start: extern "C" fn(*mut c_void, u32, u64, bool),
     pub exit: extern "C" fn(*mut c_void, i64, *const c_char, bool),
@@ -71,6 +73,9 @@ pub(crate) struct Context {
     pub done: Done,
     pub cpu: u32,
     pub nr_cpus: u32,
+    pub nr_llcs: u32,
+    pub nr_nodes: u32,
+    pub threads: u32,
     pub arm64: u32,
     pub abi: u32,
     pub races: u32,

@@ -5,6 +5,7 @@ use std::io;
 
 use super::image::Image;
 use super::{ABI, CALLS, CgroupPtr, Context, Ops, TaskArgs, TaskFields, TaskPtr};
+use crate::kernel::topology::Shape;
 
 /// Which scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,10 +66,10 @@ pub(crate) struct Object {
 }
 
 impl Object {
-    /// Loads a copy for a machine with so many CPUs.
+    /// Loads a copy for a machine of this shape.
     ///
     /// `scheduler` is which of those that the object holds: 0 is Entrain's, 1 scx_simple.
-    pub(crate) fn load(side: Side, scheduler: u32, cpus: u32) -> io::Result<Self> {
+    pub(crate) fn load(side: Side, scheduler: u32, shape: Shape) -> io::Result<Self> {
         let image = Image::load(side)?;
         let context = address(&image, "sim").cast::<Context>();
         let memory = Box::into_raw(Box::<Memory>::default());
@@ -78,7 +79,10 @@ impl Object {
             assert_eq!((*context).abi, ABI, "the scheduler was compiled against another sim.h");
             (*context).calls = &raw const CALLS;
             (*context).memory = memory.cast();
-            (*context).nr_cpus = cpus;
+            (*context).nr_cpus = shape.cpus();
+            (*context).nr_llcs = shape.nodes * shape.llcs;
+            (*context).nr_nodes = shape.nodes;
+            (*context).threads = shape.threads;
             let mut ops = std::mem::zeroed::<Ops>();
             let fill: unsafe extern "C" fn(u32, *mut Ops) = function(&image, "sim_ops");
             fill(scheduler, &raw mut ops);

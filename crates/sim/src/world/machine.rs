@@ -168,7 +168,7 @@ impl World {
         assert!(cpus as usize <= MAX_CPUS, "a simulated machine has at most {MAX_CPUS} CPUs");
         let side = if id == HOST { Side::Host } else { Side::Guest };
         let object =
-            Object::load(side, u32::from(spec.policy == Policy::Simple), cpus).expect("memory for a scheduler");
+            Object::load(side, u32::from(spec.policy == Policy::Simple), spec.shape).expect("memory for a scheduler");
         let policy = self.policy_for(id, spec.policy, &object, cpus);
         match side {
             Side::Host => {

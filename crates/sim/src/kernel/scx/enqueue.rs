@@ -186,7 +186,7 @@ impl Kernel {
             return prev;
         }
         let Some(select) = self.scx.ops.and_then(|ops| ops.select_cpu) else {
-            return match self.select_cpu_dfl(id, prev, wake_flags) {
+            return match self.select_cpu_dfl(id, prev, wake_flags, None, 0) {
                 Some(cpu) => {
                     self.task_mut(id).scx.direct =
                         Some(Direct { dsq: super::dsq::LOCAL, slice: SLICE_DFL, vtime: None, flags: 0 });

@@ -1,13 +1,11 @@
 //! The kernel functions that a scheduler calls: `scx_bpf_*` of kernel/sched/ext/ext.c, without the prefix.
 
-use super::super::mask::CpuMask;
 use super::super::{Effect, Kernel, TaskId};
 use super::OPS_TID_TO_TASK;
 use super::dsq::{BUILTIN, DirectSlot, Dsq, DsqIndex, LOCAL, LOCAL_ON};
 use super::enqueue::Direct;
 
 const ENOENT: i32 = -2;
-const EBUSY: i32 = -16;
 const EEXIST: i32 = -17;
 const EINVAL: i32 = -22;
 
@@ -21,11 +19,6 @@ const KICK_PREEMPT: u64 = 2;
 const KICK_WAIT: u64 = 4;
 
 impl Kernel {
-    pub(crate) fn kf_select_cpu_dfl(&mut self, id: TaskId, prev: i32, wake_flags: u64) -> (i32, bool) {
-        let cpu = self.select_cpu_from_kfunc(id, prev, wake_flags);
-        if cpu >= 0 { (cpu, true) } else { (prev, false) }
-    }
-
     pub(crate) fn kf_create_dsq(&mut self, id: u64) -> i32 {
         if id & BUILTIN != 0 {
             return EINVAL;
@@ -250,18 +243,6 @@ impl Kernel {
             self.set_task_slice(curr, 0);
         }
         self.resched(cpu);
-    }
-
-    pub(crate) fn kf_test_and_clear_cpu_idle(&mut self, cpu: i32) -> bool {
-        if cpu < 0 || cpu as u32 >= self.topo.cpus() {
-            self.scx_fail(format!("invalid CPU {cpu}"));
-            return false;
-        }
-        self.claim_idle(cpu as u32)
-    }
-
-    pub(crate) fn kf_pick_idle_cpu(&mut self, allowed: &CpuMask, flags: u64) -> i32 {
-        self.pick_idle(allowed, flags).map_or(EBUSY, |cpu| cpu as i32)
     }
 
     pub(crate) fn kf_timer_start(&mut self, timer: u32, ns: u64, _pinned: bool) {

@@ -51,6 +51,10 @@ const TASK_QUEUED: u32 = 1;
 const OPS_ENQ_LAST: u64 = 1 << 1;
 /// `SCX_OPS_KEEP_BUILTIN_IDLE`.
 const OPS_KEEP_BUILTIN_IDLE: u64 = 1;
+/// `SCX_OPS_ALLOW_QUEUED_WAKEUP`.
+const OPS_ALLOW_QUEUED_WAKEUP: u64 = 1 << 5;
+/// `SCX_OPS_BUILTIN_IDLE_PER_NODE`.
+const OPS_BUILTIN_IDLE_PER_NODE: u64 = 1 << 6;
 /// `SCX_OPS_TID_TO_TASK`.
 const OPS_TID_TO_TASK: u64 = 1 << 8;
 
@@ -87,6 +91,8 @@ pub(super) struct Scx {
     by_id: HashMap<u64, DsqIndex, BuildHasherDefault<IdHasher>>,
     idle_cpus: CpuMask,
     idle_smts: CpuMask,
+    /// What was asked for of each node, CPUs and cores.
+    node_masks: Vec<CpuMask>,
     operation: ScxOperation,
     snapshots: Vec<Option<Vec<TaskId>>>,
     idle_task: Option<TaskPtr>,
@@ -230,9 +236,9 @@ impl Kernel {
         self.scx.idle_task.unwrap_or(std::ptr::null_mut())
     }
 
-    /// The idle CPUs, as the scheduler may look at them.
-    pub(crate) fn idle_mask(&self) -> &CpuMask {
-        &self.scx.idle_cpus
+    /// `scx_allow_ttwu_queue()`: whether a task may be handed to its CPU by an interrupt, so that that CPU queues it.
+    pub(super) fn scx_allow_ttwu_queue(&self, id: TaskId) -> bool {
+        self.scx.ops.is_none_or(|ops| ops.flags & OPS_ALLOW_QUEUED_WAKEUP != 0) || self.is_rt(id)
     }
 
     pub(super) fn scx_task_new(&mut self, args: &TaskArgs) -> TaskFields {
