@@ -6,7 +6,7 @@ use super::group::{Group, GroupId};
 use super::scx::Scx;
 use super::task::State;
 use super::topology::Topology;
-use super::{Cpu, Kernel, TaskId};
+use super::{Cpu, Effect, Kernel, TaskId};
 use crate::native::Object;
 
 /// `SCX_WAKE_FORK`.
@@ -66,7 +66,8 @@ impl Kernel {
                 kernel.scx_notify_idle(cpu, true);
             }
             kernel.this_cpu = 0;
-            kernel.out.clear();
+            // Timers that ops.init() has started stay.
+            kernel.out.retain(|effect| matches!(effect, Effect::BpfTimer { .. }));
         }
         kernel
     }
