@@ -103,6 +103,9 @@ void sim_topology(__u32 cpu, __u32 llc)
 	pcpu->capacity = pcpu->perf = ENTRAIN_CAPACITY_SCALE;
 }
 
+static void bpfland_forget(void);
+static void bpfland_forget_task(struct task_struct *p);
+
 /*
  * The scheduler's programs are unloaded, its maps and globals with them; what observes stays. Whoever adds a map or a
  * global that the scheduler writes adds it here, too.
@@ -123,12 +126,14 @@ void sim_forget(void)
 	memset(&limited, 0, sizeof(limited));
 	balance_at = balance_mean = 0;
 	class_epoch = perf_settling = cpu_changes = 0;
+	bpfland_forget();
 }
 
 /* The same for what they kept of a task and of a cgroup. */
 void sim_forget_task(struct task_struct *p)
 {
 	bpf_task_storage_delete(&sched_tasks, p);
+	bpfland_forget_task(p);
 }
 
 void sim_forget_group(struct cgroup *c)
@@ -235,8 +240,17 @@ void sim_daemon_tick(__u32 vcpus_used, __u32 *entitlement)
 }
 
 #include "simple.h"
+#include "bpfland.h"
 
 static const struct sched_ext_ops *sim_scheduler(__u32 number)
 {
-	return number ? &simple_ops : &entrain_ops;
+	switch (number) {
+	case 1:
+		return &simple_ops;
+	case 2:
+		bpfland_load();
+		return &bpfland_ops;
+	default:
+		return &entrain_ops;
+	}
 }

@@ -41,7 +41,10 @@ impl Arm {
     /// scx_simple on the host: a check of the simulated kernel by a scheduler that is published.
     pub const SIMPLE: Self = Self { host: Policy::Simple, guest: Policy::Eevdf, paired: false, tunables: &[] };
 
-    /// The names of the arms that are run when none is named; `simple` is one more.
+    /// scx_bpfland on the host: another check, by a scheduler that has more of the kernel do its work.
+    pub const BPFLAND: Self = Self { host: Policy::Bpfland, guest: Policy::Eevdf, paired: false, tunables: &[] };
+
+    /// The names of the arms that are run when none is named; `registered` and the peers' are more.
     pub const NAMES: [&str; 4] = ["stock", "host", "guest", "both"];
 
     /// The arm of a name.
@@ -53,6 +56,7 @@ impl Arm {
             "both" => Some(Self::BOTH),
             "guest" => Some(Self::GUEST),
             "simple" => Some(Self::SIMPLE),
+            "bpfland" => Some(Self::BPFLAND),
             _ => None,
         }
     }

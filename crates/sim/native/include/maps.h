@@ -181,10 +181,11 @@ static long sim_hash_delete(void **slot, const void *key, size_t key_size)
 	return 0;
 }
 
-#define bpf_map_lookup_elem(m, k)                                                                                      \
-	((typeof((m)->value))(SIM_HASH(m) ? sim_hash_lookup((void **)(m), (k), sizeof(*(m)->key))                      \
-					  : sim_array_lookup((void **)(m), (k), SIM_ENTRIES(m), sizeof(*(m)->value),   \
-							     SIM_PERCPU(m))))
+#define SIM_LOOKUP(m, k)                                                                                               \
+	(SIM_HASH(m) ? sim_hash_lookup((void **)(m), (k), sizeof(*(m)->key))                                           \
+		     : sim_array_lookup((void **)(m), (k), SIM_ENTRIES(m), sizeof(*(m)->value), SIM_PERCPU(m)))
+/* Ours give what they look up the type that it has. */
+#define bpf_map_lookup_elem(m, k) ((typeof((m)->value))SIM_LOOKUP(m, k))
 #define bpf_map_update_elem(m, k, v, flags)                                                                            \
 	({                                                                                                             \
 		_Static_assert(SIM_HASH(m), "only hash maps are updated");                                             \

@@ -111,7 +111,8 @@ impl Which {
 
 /// The arm of a name.
 pub(crate) fn arm(name: &str) -> Result<Arm> {
-    Arm::named(name).with_context(|| format!("no arm is called {name}; there are {}, simple", Arm::NAMES.join(", ")))
+    let names = Arm::NAMES.join(", ");
+    Arm::named(name).with_context(|| format!("no arm is called {name}; there are {names}, registered, simple, bpfland"))
 }
 
 /// ms, as nanoseconds.

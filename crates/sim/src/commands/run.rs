@@ -18,7 +18,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     which: Which,
     /// Who schedules: `stock`, `host` (Entrain on the host alone), `guest`, `both`, `registered`
-    /// (on the host alone, with agents in the guests), or `simple` (scx_simple on the host). The first four if not given.
+    /// (on the host alone, with agents in the guests), or `simple` or `bpfland` (scx_simple, scx_bpfland on the host).
+    /// The first four if not given.
     #[arg(long)]
     arm: Option<String>,
     /// Runs at a time [default: all cores]

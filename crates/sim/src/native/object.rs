@@ -68,7 +68,7 @@ pub(crate) struct Object {
 impl Object {
     /// Loads a copy for a machine of this shape.
     ///
-    /// `scheduler` is which of those that the object holds: 0 is Entrain's, 1 scx_simple.
+    /// `scheduler` is which of those that the object holds: 0 is Entrain's, 1 scx_simple, on the host 2 scx_bpfland.
     pub(crate) fn load(side: Side, scheduler: u32, shape: Shape) -> io::Result<Self> {
         let image = Image::load(side)?;
         let context = address(&image, "sim").cast::<Context>();

@@ -29,6 +29,19 @@ pub enum Policy {
     Eevdf,
     /// scx_simple of the kernel's tools, a check of the simulated kernel.
     Simple,
+    /// scx_bpfland of scx, another one; on the host alone.
+    Bpfland,
+}
+
+impl Policy {
+    /// Which of the schedulers that an object holds.
+    fn scheduler(self) -> u32 {
+        match self {
+            Self::Entrain | Self::Eevdf => 0,
+            Self::Simple => 1,
+            Self::Bpfland => 2,
+        }
+    }
 }
 
 /// What a new machine is like.
@@ -167,8 +180,8 @@ impl World {
         let cpus = topo.cpus();
         assert!(cpus as usize <= MAX_CPUS, "a simulated machine has at most {MAX_CPUS} CPUs");
         let side = if id == HOST { Side::Host } else { Side::Guest };
-        let object =
-            Object::load(side, u32::from(spec.policy == Policy::Simple), spec.shape).expect("memory for a scheduler");
+        assert!(side == Side::Host || spec.policy != Policy::Bpfland, "the guests' object has no scx_bpfland");
+        let object = Object::load(side, spec.policy.scheduler(), spec.shape).expect("memory for a scheduler");
         let policy = self.policy_for(id, spec.policy, &object, cpus);
         match side {
             Side::Host => {

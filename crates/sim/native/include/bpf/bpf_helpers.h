@@ -44,6 +44,7 @@ static inline __attribute__((always_inline)) void sim_atomic_op(void)
 
 /* Counted as they are done. */
 #define __sync_fetch_and_add(p, v)	      (sim_atomic_op(), __sync_fetch_and_add(p, v))
+#define __sync_fetch_and_sub(p, v)	      (sim_atomic_op(), __sync_fetch_and_sub(p, v))
 #define __sync_fetch_and_or(p, v)	      (sim_atomic_op(), __sync_fetch_and_or(p, v))
 #define __sync_fetch_and_and(p, v)	      (sim_atomic_op(), __sync_fetch_and_and(p, v))
 #define __sync_lock_test_and_set(p, v)	      (sim_atomic_op(), __sync_lock_test_and_set(p, v))
