@@ -8,7 +8,6 @@ pub mod metric;
 pub mod output;
 pub mod placeholder;
 pub mod probe;
-pub mod provenance;
 pub mod proving;
 pub mod reading;
 pub mod report;

@@ -9,10 +9,10 @@ use entrain_lab_machine::image::{self, own_kernel, peers};
 use entrain_lab_machine::machine::{Accel, Arch, Machine, MachineSpec, pace::Pace};
 use entrain_lab_machine::progress::Spinner;
 use entrain_lab_machine::{Cache, Progress};
+use entrain_results::provenance::Provenance;
 
 use crate::bar::Bar;
 use crate::experiment::{self, Experiment, STOCK};
-use crate::provenance::Provenance;
 use crate::report::{Report, file};
 use crate::rig::Rig;
 use crate::runner::{self, Choice, Gathered};

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
+use entrain_results::markdown::{date, escape, wrap};
 
 use super::table::{Cell, Column, Row, Table};
-use crate::report::markdown::{date, escape, wrap};
 
 const BEGIN: &str = "<!-- kernels:begin -->";
 const END: &str = "<!-- kernels:end -->";

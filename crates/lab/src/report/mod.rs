@@ -14,12 +14,12 @@ mod words;
 use std::collections::BTreeMap;
 
 use entrain_lab_machine::machine::{Arch, Cgroups, MachineSpec};
+use entrain_results::provenance::UNKNOWN;
 use serde::{Deserialize, Serialize};
 
 pub use self::check::CheckResult;
 pub use self::summary::{Compared, Row, Share};
 use crate::experiment::Experiment;
-use crate::provenance::UNKNOWN;
 use crate::reading::Sample;
 use crate::runner::{Choice, Failure, Gathered, History, Loss};
 

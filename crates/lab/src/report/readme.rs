@@ -1,8 +1,9 @@
 //! The block of README.md that says what has been measured: made from the stored results, never by hand.
 
 use anyhow::{Context, ensure};
+use entrain_results::markdown::{escape, wrap};
 
-use super::markdown::{day, escape, pace, ratio, wrap};
+use super::markdown::{day, pace, ratio};
 use super::{Report, Row};
 use crate::metric::Better;
 

@@ -3,18 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use entrain_results::name;
 
 use super::{Report, file, markdown, readme};
 
 /// A file that is made of results, with its content.
 pub type Made = (PathBuf, String);
-
-/// A result's name: its file's, without the ending.
-pub fn name(path: &Path) -> String {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let name = name.strip_suffix(".gz").unwrap_or(&name);
-    name.strip_suffix(".json").unwrap_or(name).to_owned()
-}
 
 /// Reads results, each with its name.
 ///

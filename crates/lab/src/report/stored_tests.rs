@@ -1,9 +1,9 @@
 //! What the project says of its results is what its stored results say, and of the code that is there.
 
 use std::fs;
-use std::process::Command;
 
 use entrain_lab_machine::machine::MachineSpec;
+use entrain_results::age::{Yardstick, page_complaint};
 
 use super::*;
 use crate::experiment;
@@ -11,11 +11,8 @@ use crate::metric::Better;
 use crate::reading::{Nature, Sample};
 use crate::runner::{Choice, Gathered};
 
-/// A line of the changelog that admits results of an experiment from before the schedulers' last change.
-const ADMITTED: &str = "results from before:";
-
 /// Everything that is not as the results in `root` have it.
-fn complaints(root: &Path, schedulers: &str) -> Vec<String> {
+fn complaints(root: &Path, yardstick: &Yardstick) -> Vec<String> {
     let folder = root.join("docs/results");
     let stored = |end: &str| -> Vec<PathBuf> {
         let files = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
@@ -29,44 +26,26 @@ fn complaints(root: &Path, schedulers: &str) -> Vec<String> {
     }
     let mut complaints = Vec::new();
     let mut made = pages(&results, &folder);
-    // The table of kernels has a test of its own, beside what makes it.
-    let others = ["README.md", "kernels.md"];
-    for page in stored(".md").iter().filter(|page| !others.iter().any(|other| page.ends_with(other))) {
+    // The table of kernels and the simulator's pages have tests of their own, beside what makes them.
+    let other = |page: &PathBuf| {
+        let name = name(page);
+        ["README.md", "kernels.md"].contains(&&*name) || name.starts_with("sim-")
+    };
+    for page in stored(".md").iter().filter(|page| !other(page)) {
         if !made.iter().any(|(path, _)| path == page) {
             complaints.push(format!("{} belongs to no stored result", page.display()));
         }
     }
     made.push(front(&results, &root.join("README.md")).unwrap());
-    for (path, text) in made {
-        if fs::read_to_string(&path).ok().as_ref() != Some(&text) {
-            complaints
-                .push(format!("{} is not what the stored results give: 'make results' renews it", path.display()));
-        }
-    }
-    let changelog = fs::read_to_string(root.join("CHANGELOG.md")).unwrap();
-    let admitted = |name: &str| {
-        let lines = changelog.lines().filter_map(|line| line.trim().trim_start_matches("- ").strip_prefix(ADMITTED));
-        lines.flat_map(|names| names.split([',', ' '])).any(|one| one.trim_end_matches('.') == name)
-    };
-    for (name, report) in results {
-        if report.schedulers != schedulers && !admitted(&name) {
-            complaints.push(format!(
-                "{name} was measured with other schedulers than those that are there: measure it anew, or say \
-                 '{ADMITTED} {name}' in CHANGELOG.md"
-            ));
-        }
-    }
+    complaints.extend(made.iter().filter_map(|(path, text)| page_complaint(path, text)));
+    complaints.extend(results.iter().filter_map(|(name, report)| yardstick.complaint(name, &report.schedulers)));
     complaints
 }
 
 #[test]
 fn pages_and_readme_are_what_the_stored_results_give_and_no_result_is_older_than_admitted() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let digest = Command::new(root.join("scripts/provenance.sh")).arg("schedulers").output().unwrap();
-    assert!(digest.status.success(), "{digest:?}");
-    let digest = String::from_utf8(digest.stdout).unwrap();
-    assert_eq!(digest.trim().len(), 16, "{digest}");
-    let complaints = complaints(&root, digest.trim());
+    let complaints = complaints(&root, &Yardstick::of(&root).unwrap());
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
 }
 
@@ -130,7 +109,7 @@ fn project(report: &Report) -> tempfile::TempDir {
 fn an_edited_page_or_block_and_an_old_result_are_noticed() {
     let root = project(&fixture("digest"));
     let root = root.path();
-    let found = |schedulers: &str| complaints(root, schedulers);
+    let found = |schedulers: &str| complaints(root, &Yardstick::with(root, schedulers).unwrap());
     assert_eq!(found("digest"), [""; 0]);
     for path in ["docs/results/overcommit.md", "README.md"] {
         let text = fs::read_to_string(root.join(path)).unwrap();
@@ -138,7 +117,7 @@ fn an_edited_page_or_block_and_an_old_result_are_noticed() {
         assert!(matches!(&found("digest")[..], [one] if one.contains(path)), "{:?}", found("digest"));
         fs::write(root.join(path), text).unwrap();
     }
-    assert!(matches!(&found("other")[..], [one] if one.starts_with("overcommit was measured with other schedulers")));
+    assert!(matches!(&found("other")[..], [one] if one.starts_with("overcommit is of other schedulers")));
     fs::write(root.join("CHANGELOG.md"), "- results from before: tour, overcommit.\n").unwrap();
     assert_eq!(found("other"), [""; 0]);
     fs::write(root.join("docs/results/tour.md"), "# Tour\n").unwrap();

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use anyhow::bail;
 use entrain_lab_machine::machine::MachineSpec;
+use entrain_results::provenance::Provenance;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::plan::{Choice, Sizes, arms};
 use super::record::Gathered;
 use crate::experiment::Experiment;
-use crate::provenance::Provenance;
 use crate::reading::Nature;
 use crate::report::Report;
 use crate::sameness;

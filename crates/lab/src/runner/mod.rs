@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use entrain_lab_machine::image::peers;
 use entrain_lab_machine::machine::{Arch, Command, GuestSpec, MachineSpec, Target, pace::Pace};
 use entrain_lab_machine::{LabError, Progress, Result};
+use entrain_results::provenance::Provenance;
 
 pub use history::{Done, History, earlier};
 pub use plan::Choice;
@@ -32,7 +33,6 @@ use self::sample::Patience;
 use crate::bar::{self, Bar};
 use crate::experiment::{Experiment, Load};
 use crate::placeholder::Values;
-use crate::provenance::Provenance;
 use crate::rig::Rig;
 use crate::scenario::Context;
 

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use entrain_lab_machine::LabError;
+use entrain_results::provenance::Provenance;
 use serde::{Deserialize, Serialize};
 
 use super::history::History;
 use super::sample::{QUIET_SHARE, Taken};
-use crate::provenance::Provenance;
 use crate::reading::{Nature, Natures, Sample};
 
 /// A boot that was lost.
