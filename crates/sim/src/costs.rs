@@ -12,6 +12,8 @@
 //! hypercalls are four times too slow, and since the factor of the clock is the geometric mean of system call, switch and
 //! hypercall, the first two are some 1.6 times too fast; interrupts to a CPU that runs are several times too cheap.
 
+use std::collections::BTreeMap;
+
 macro_rules! costs {
     ($($(#[doc = $doc:literal])+ $name:ident: $hardware:literal, $lab:literal;)+) => {
         /// What things cost on one kind of computer, ns.
@@ -27,6 +29,11 @@ macro_rules! costs {
             pub const LAB: Self = Self { $($name: $lab,)+ };
             /// The names of all costs.
             pub const NAMES: &'static [&'static str] = &[$(stringify!($name),)+];
+
+            /// All of them by their names, in ns.
+            pub fn named(&self) -> BTreeMap<String, u64> {
+                [$((stringify!($name).to_owned(), self.$name),)+].into()
+            }
 
             /// Sets one by its name; whether there is one of that name.
             pub fn set(&mut self, name: &str, ns: u64) -> bool {

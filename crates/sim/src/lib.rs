@@ -4,6 +4,7 @@
 //! time pass for a host and its guests; [`program`] is what their tasks do; [`scenario`] names worlds, [`search`] draws
 //! them.
 
+pub mod accuracy;
 pub mod costs;
 pub mod fleet;
 pub mod jobs;
@@ -18,5 +19,6 @@ pub mod report;
 pub mod rng;
 pub mod scenario;
 pub mod search;
+pub mod stored;
 pub mod trace;
 pub mod world;

@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use entrain_cli::pipe;
 
-use commands::{fleet, list, references, replay, run, search, trace, validate};
+use commands::{fleet, list, references, replay, report, run, search, trace, validate};
 
 /// Runs the schedulers of host and guest, as they ship, in a simulated kernel.
 #[derive(Parser)]
@@ -36,6 +36,8 @@ enum Command {
     Merge(fleet::MergeArgs),
     /// Predicts the figures of the published works on their own machines.
     References(references::Args),
+    /// Makes the pages of tables that `validate` and `references` have kept as JSON.
+    Report(report::Args),
     /// Compares what the simulator predicts with what the lab has measured.
     Validate(validate::Args),
 }
@@ -63,6 +65,7 @@ fn run(command: Command) -> Result<bool> {
         Command::Fleet(args) => fleet::run(&args),
         Command::Merge(args) => fleet::merge(&args),
         Command::References(args) => references::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Validate(args) => validate::run(&args),
     }
 }

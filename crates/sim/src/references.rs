@@ -4,7 +4,10 @@
 //! without contention gives what was published is no merit. All other rows are predicted.
 
 use comfy_table::{CellAlignment, Table, presets};
+use entrain_html::figure::number;
 
+use crate::accuracy::{Totals, Verdict, same_direction};
+use crate::costs::Costs;
 use crate::kernel::topology::Shape;
 use crate::program::Step::{Compute, Done, Hold, Lock, Post, Sleep, Unlock, Until, Wait};
 use crate::program::Time::{Fixed, Mean};
@@ -12,8 +15,13 @@ use crate::program::{MS, US};
 use crate::scenario::{Arm, Measured, host, tasks};
 use crate::world::{Arch, MachineId, MachineSpec, VmSpec, World};
 
+/// What things cost on these machines: they were servers. It is what a world has of itself.
+pub const COSTS: Costs = Costs::HARDWARE;
+/// What chance is drawn from.
+pub const SEED: u64 = 1;
+
 /// What a row is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// The loads are calibrated on it.
@@ -24,26 +32,66 @@ pub enum Kind {
     Entrain,
 }
 
+impl Kind {
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Baseline => "baseline",
+            Self::Predicted => "predicted",
+            Self::Entrain => "entrain",
+        }
+    }
+}
+
 /// One figure.
-#[derive(Clone, Debug, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Row {
     /// The work, and the machine.
     pub what: String,
     /// What is measured.
-    pub metric: &'static str,
+    pub metric: String,
     /// See [`Kind`].
     pub kind: Kind,
     /// What was published.
     pub published: f64,
     /// What the simulator says.
     pub predicted: f64,
+    /// How far it is from the case that the work compares it with, if it compares it with one.
+    pub change: Option<Change>,
+}
+
+/// A figure by that of another case.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Change {
+    /// The other case.
+    pub from: String,
+    /// The ratio that was published.
+    pub published: f64,
+    /// The simulator's.
+    pub predicted: f64,
 }
 
 impl Row {
-    /// Predicted by published, less one.
-    pub fn error(&self) -> f64 {
-        self.predicted / self.published - 1.0
+    fn new(what: &str, metric: &str, kind: Kind, published: f64, predicted: f64) -> Self {
+        Self { what: what.to_owned(), metric: metric.to_owned(), kind, published, predicted, change: None }
     }
+
+    /// The row as one that is compared with another case, which this other row is of.
+    fn against(self, case: &str, other: &Self) -> Self {
+        let (published, predicted) = (self.published / other.published, self.predicted / other.predicted);
+        Self { change: Some(Change { from: case.to_owned(), published, predicted }), ..self }
+    }
+
+    /// How it came out.
+    pub fn verdict(&self) -> Verdict {
+        let sign = self.change.as_ref().map(|change| same_direction(change.published, change.predicted));
+        Verdict { sign, error: self.predicted / self.published - 1.0 }
+    }
+}
+
+/// How many rows of a kind came out how.
+pub fn totals(rows: &[Row], kind: Kind) -> Totals {
+    rows.iter().filter(|row| row.kind == kind).map(Row::verdict).collect()
 }
 
 fn vm(world: &mut World, vcpus: u32, arm: Arm, arch: Arch) -> MachineId {
@@ -81,7 +129,7 @@ fn quantile_us(waits: &[u32], part: f64) -> f64 {
 /// two guests with `-m 10 -t 2`. Each worker works 30 ms and sleeps 30 ms; its wake-ups by timer are counted, too, as
 /// those by its message thread are.
 fn schbench(arm: Arm, noisy: u32) -> Vec<u32> {
-    let mut world = host(1, Shape { nodes: 2, llcs: 1, cores: 22, threads: 4 }, arm);
+    let mut world = host(SEED, Shape { nodes: 2, llcs: 1, cores: 22, threads: 4 }, arm);
     let guest = |world: &mut World, arm: Arm, messages: u32| {
         // A POWER9's vCPU is halted without polling first; its hypervisor traps no spinning.
         let m = vm(world, 40, arm, Arch::Untrapped);
@@ -107,7 +155,7 @@ fn schbench(arm: Arm, noisy: u32) -> Vec<u32> {
 /// Reference 3: dbench in so many guests of so many vCPUs on 40 cores with two threads, with the pause filter or without.
 /// Operations a second, and context switches of the host a second.
 fn dbench(arm: Arm, guests: u32, vcpus: u32, arch: Arch) -> (f64, f64) {
-    let mut world = host(1, Shape { nodes: 4, llcs: 1, cores: 10, threads: 2 }, arm);
+    let mut world = host(SEED, Shape { nodes: 4, llcs: 1, cores: 10, threads: 2 }, arm);
     let client = [Compute(Mean(20 * US)), Lock(0), Hold(Mean(500)), Unlock(0), Done];
     let measured: Vec<_> = (0..guests)
         .map(|_| {
@@ -123,7 +171,7 @@ fn dbench(arm: Arm, guests: u32, vcpus: u32, arch: Arch) -> (f64, f64) {
 /// Reference 4: a 2 ms clock in a guest of 8 vCPUs that fights for locks, on six cores with two threads that a second
 /// such guest wants as well. The worst delay, ms.
 fn clock(arm: Arm) -> f64 {
-    let mut world = host(1, Shape { nodes: 1, llcs: 1, cores: 6, threads: 2 }, arm);
+    let mut world = host(SEED, Shape { nodes: 1, llcs: 1, cores: 6, threads: 2 }, arm);
     let mut clocks = Vec::new();
     for _ in 0..3 {
         let m = vm(&mut world, 8, arm, Arch::Amd);
@@ -136,72 +184,102 @@ fn clock(arm: Arm) -> f64 {
 
 /// All rows.
 pub fn rows() -> Vec<Row> {
+    use Arch::{Amd, Untrapped};
+    use Kind::{Baseline, Entrain, Predicted};
     let mut rows = Vec::new();
-    let mut add = |what: &str, metric, kind, published, predicted| {
-        rows.push(Row { what: what.to_owned(), metric, kind, published, predicted });
-    };
     for (what, noisy, stock, patched) in [
         ("1: schbench in 40 vCPUs, alone", 0, [86.0, 2572.0], [386.0, 741.0]),
         ("1: the same beside two noisy guests", 2, [289.0, 17_760.0], [281.0, 15_824.0]),
     ] {
-        let (plain, entrain) = (schbench(Arm::STOCK, noisy), schbench(Arm::BOTH, noisy));
-        for (at, (metric, part)) in [("wake-up p50, µs", 0.5), ("wake-up p99, µs", 0.99)].into_iter().enumerate() {
-            add(what, metric, Kind::Predicted, stock[at], quantile_us(&plain, part));
-            add(what, metric, Kind::Entrain, patched[at], quantile_us(&entrain, part));
+        let [plain, entrain] = [Arm::STOCK, Arm::BOTH].map(|arm| {
+            let waits = schbench(arm, noisy);
+            [0.5, 0.99].map(|part| quantile_us(&waits, part))
+        });
+        for (at, metric) in ["wake-up p50, µs", "wake-up p99, µs"].into_iter().enumerate() {
+            let row = Row::new(what, metric, Predicted, stock[at], plain[at]);
+            // The rows of the guest that is alone came first, in the same order.
+            rows.push(if noisy > 0 { row.against("alone", &rows[2 * at]) } else { row });
+            rows.push(Row::new(what, metric, Entrain, patched[at], entrain[at]));
         }
     }
     // Throughputs are parts of what eight guests of ten vCPUs reach, 22,945 MB/s, for their unit is dbench's.
     let (full, _) = dbench(Arm::STOCK, 8, 10, Arch::Amd);
-    let part = |published: f64| published / 22_945.0;
-    let mut throughput = |what: &str, kind, published, guests, vcpus, arch, arm| {
+    let throughput = |what: &str, kind, published: f64, guests, vcpus, arch, arm| {
         let (ops, switches) = dbench(arm, guests, vcpus, arch);
-        add(what, "throughput, of 8×10", kind, part(published), ops / full);
-        switches
+        (Row::new(what, "throughput, of 8×10", kind, published / 22_945.0, ops / full), switches)
     };
-    use Arch::{Amd, Untrapped};
-    use Kind::{Baseline, Entrain, Predicted};
-    throughput("3: 8×10 vCPUs, PLE off", Baseline, 23_184.0, 8, 10, Untrapped, Arm::STOCK);
-    throughput("3: 4×20 vCPUs, PLE on", Baseline, 22_736.0, 4, 20, Amd, Arm::STOCK);
-    throughput("3: 4×20 vCPUs, PLE off", Baseline, 23_377.0, 4, 20, Untrapped, Arm::STOCK);
-    throughput("3: 16×10 vCPUs, PLE on", Predicted, 6_287.0, 16, 10, Amd, Arm::STOCK);
-    throughput("3: 16×10 vCPUs, PLE off", Predicted, 1_849.0, 16, 10, Untrapped, Arm::STOCK);
-    let on = throughput("3: 8×20 vCPUs, PLE on", Predicted, 1_965.0, 8, 20, Amd, Arm::STOCK);
-    throughput("3: 8×20 vCPUs, PLE off", Predicted, 226.0, 8, 20, Untrapped, Arm::STOCK);
-    let less = throughput("3: 8×20 vCPUs, 9 of each unplugged", Predicted, 22_534.0, 8, 11, Amd, Arm::STOCK);
-    let entrain = throughput("3: 8×20 vCPUs, Entrain on both sides", Entrain, 22_534.0, 8, 20, Amd, Arm::BOTH);
-    let host = throughput("3: 8×20 vCPUs, Entrain on the host", Entrain, 22_534.0, 8, 20, Amd, Arm::HOST);
-    add("3: 8×20 vCPUs, PLE on", "switches of the host, 1/s", Predicted, 2_579_228.0, on);
-    add("3: 8×20 vCPUs, 9 of each unplugged", "switches of the host, 1/s", Predicted, 38_768.0, less);
-    add("3: 8×20 vCPUs, Entrain on both sides", "switches of the host, 1/s", Entrain, 38_768.0, entrain);
-    add("3: 8×20 vCPUs, Entrain on the host", "switches of the host, 1/s", Entrain, 38_768.0, host);
-    add("4: a 2 ms clock in 8 vCPUs", "worst delay, ms", Predicted, 400.0, clock(Arm::STOCK));
-    add("4: a 2 ms clock in 8 vCPUs, Entrain on the host", "worst delay, ms", Entrain, 6.0, clock(Arm::HOST));
-    add("4: a 2 ms clock in 8 vCPUs, Entrain on both sides", "worst delay, ms", Entrain, 6.0, clock(Arm::BOTH));
+    let (uncontended, filtered) = (Row::new("8×10", "", Baseline, 1.0, 1.0), "the same with PLE");
+    rows.push(throughput("3: 8×10 vCPUs, PLE off", Baseline, 23_184.0, 8, 10, Untrapped, Arm::STOCK).0);
+    rows.push(throughput("3: 4×20 vCPUs, PLE on", Baseline, 22_736.0, 4, 20, Amd, Arm::STOCK).0);
+    rows.push(throughput("3: 4×20 vCPUs, PLE off", Baseline, 23_377.0, 4, 20, Untrapped, Arm::STOCK).0);
+    let (with, _) = throughput("3: 16×10 vCPUs, PLE on", Predicted, 6_287.0, 16, 10, Amd, Arm::STOCK);
+    let (without, _) = throughput("3: 16×10 vCPUs, PLE off", Predicted, 1_849.0, 16, 10, Untrapped, Arm::STOCK);
+    let without = without.against(filtered, &with);
+    rows.extend([with.against("8×10 vCPUs", &uncontended), without]);
+    let (with, on) = throughput("3: 8×20 vCPUs, PLE on", Predicted, 1_965.0, 8, 20, Amd, Arm::STOCK);
+    let (without, _) = throughput("3: 8×20 vCPUs, PLE off", Predicted, 226.0, 8, 20, Untrapped, Arm::STOCK);
+    let (fewer, less) = throughput("3: 8×20 vCPUs, 9 of each unplugged", Predicted, 22_534.0, 8, 11, Amd, Arm::STOCK);
+    let (without, fewer) = (without.against(filtered, &with), fewer.against("none unplugged", &with));
+    rows.extend([with.against("8×10 vCPUs", &uncontended), without, fewer]);
+    let (row, entrain) = throughput("3: 8×20 vCPUs, Entrain on both sides", Entrain, 22_534.0, 8, 20, Amd, Arm::BOTH);
+    rows.push(row);
+    let (row, host) = throughput("3: 8×20 vCPUs, Entrain on the host", Entrain, 22_534.0, 8, 20, Amd, Arm::HOST);
+    rows.push(row);
+    const SWITCHES: &str = "switches of the host, 1/s";
+    let all = Row::new("3: 8×20 vCPUs, PLE on", SWITCHES, Predicted, 2_579_228.0, on);
+    let fewer = Row::new("3: 8×20 vCPUs, 9 of each unplugged", SWITCHES, Predicted, 38_768.0, less);
+    let fewer = fewer.against("none unplugged", &all);
+    rows.extend([all, fewer]);
+    rows.push(Row::new("3: 8×20 vCPUs, Entrain on both sides", SWITCHES, Entrain, 38_768.0, entrain));
+    rows.push(Row::new("3: 8×20 vCPUs, Entrain on the host", SWITCHES, Entrain, 38_768.0, host));
+    const WORST: &str = "worst delay, ms";
+    rows.push(Row::new("4: a 2 ms clock in 8 vCPUs", WORST, Predicted, 400.0, clock(Arm::STOCK)));
+    rows.push(Row::new("4: a 2 ms clock in 8 vCPUs, Entrain on the host", WORST, Entrain, 6.0, clock(Arm::HOST)));
+    rows.push(Row::new("4: a 2 ms clock in 8 vCPUs, Entrain on both sides", WORST, Entrain, 6.0, clock(Arm::BOTH)));
     rows
 }
 
-/// The rows as a table.
+/// The rows as a table, and how many of those that predict something are right.
 pub fn table(rows: &[Row]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["reference and machine", "figure", "row", "published", "predicted", "error"]);
-    let short = |value: f64| match value.abs() {
-        0.0..10.0 => format!("{value:.3}"),
-        10.0..10_000.0 => format!("{value:.0}"),
-        _ => format!("{:.0} k", value / 1e3),
-    };
+    table.set_header(["reference and machine", "figure", "row", "published", "predicted", "error", "sign"]);
     for row in rows {
+        let verdict = row.verdict();
         table.add_row([
             row.what.clone(),
-            row.metric.to_owned(),
-            format!("{:?}", row.kind).to_lowercase(),
-            short(row.published),
-            short(row.predicted),
-            if row.kind == Kind::Entrain { String::new() } else { format!("{:+.0} %", row.error() * 100.0) },
+            row.metric.clone(),
+            row.kind.name().to_owned(),
+            number(row.published),
+            number(row.predicted),
+            if row.kind == Kind::Entrain { String::new() } else { format!("{:+.0} %", verdict.error * 100.0) },
+            verdict.sign.map_or("", |right| if right { "right" } else { "WRONG" }).to_owned(),
         ]);
     }
     for column in table.column_iter_mut().skip(3) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    table.to_string()
+    format!("{table}\npredicted, {}", totals(rows, Kind::Predicted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_worlds_have_the_costs_that_it_names() {
+        assert_eq!(host(SEED, Shape::flat(1), Arm::STOCK).costs(), COSTS);
+    }
+
+    #[test]
+    fn a_row_goes_by_how_it_differs_from_the_other_case() {
+        let row = |predicted| Row::new("8×20", "throughput", Kind::Predicted, 20.0, predicted);
+        assert_eq!(row(5.0).verdict().sign, None);
+        // Twice as much was published.
+        let other = |predicted| Row { published: 10.0, ..row(predicted) };
+        assert_eq!(row(5.0).against("8×10", &other(2.0)).verdict().sign, Some(true));
+        assert_eq!(row(5.0).against("8×10", &other(5.0)).verdict().sign, Some(false));
+        let rows = [row(21.0), Row { kind: Kind::Entrain, ..row(90.0) }];
+        assert_eq!(totals(&rows, Kind::Predicted), Totals { rows: 1, signs: 0, right: 0, near: 1 });
+    }
 }

@@ -5,6 +5,7 @@ pub(crate) mod list;
 mod progress;
 pub(crate) mod references;
 pub(crate) mod replay;
+pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod search;
 pub(crate) mod trace;

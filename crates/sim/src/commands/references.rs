@@ -2,21 +2,23 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result};
-use entrain_sim::references;
+use anyhow::Result;
+use entrain_sim::references::{self, COSTS, SEED};
+use entrain_sim::stored::{Begun, Table};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Writes the rows to a file.
+    /// Keeps the table in a file, for `report`.
     #[arg(long)]
     json: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<bool> {
+    let begun = Begun::now();
     let rows = references::rows();
     println!("{}", references::table(&rows));
     if let Some(path) = &args.json {
-        std::fs::write(path, serde_json::to_string_pretty(&rows)?).with_context(|| path.display().to_string())?;
+        begun.done(COSTS, vec![SEED], Table::References(rows)).write(path)?;
     }
     Ok(true)
 }

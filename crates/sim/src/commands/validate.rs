@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::Result;
 use entrain_sim::costs::Costs;
-use entrain_sim::lab::measured::Results;
 use entrain_sim::lab::validate;
+use entrain_sim::stored::{Begun, Compared, Table};
 
 use super::CostArgs;
 
@@ -19,27 +19,22 @@ pub(crate) struct Args {
     seeds: u64,
     #[command(flatten)]
     costs: CostArgs,
-    /// Writes the rows to a file.
+    /// Keeps the table in a file, for `report`.
     #[arg(long)]
     json: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<bool> {
-    let mut all = Vec::new();
+    let begun = Begun::now();
+    let costs = args.costs.over(Costs::LAB)?;
+    let mut parts = Vec::new();
     for path in &args.results {
-        let results = Results::read(path)?;
-        let rows = validate::validate(&results, args.seeds, args.costs.over(Costs::LAB)?);
-        ensure!(
-            !rows.is_empty(),
-            "{}: no load of {} is modelled; `entrain-sim list` names those that are",
-            path.display(),
-            results.experiment
-        );
-        println!("{} ({})\n{}\n", path.display(), results.experiment, validate::table(&rows));
-        all.extend(rows);
+        let part = Compared::of(path, args.seeds, costs)?;
+        println!("{} ({})\n{}\n", path.display(), part.experiment, validate::table(&part.rows));
+        parts.push(part);
     }
     if let Some(path) = &args.json {
-        std::fs::write(path, serde_json::to_string_pretty(&all)?).with_context(|| path.display().to_string())?;
+        begun.done(costs, (1..=args.seeds).collect(), Table::Validate(parts)).write(path)?;
     }
     Ok(true)
 }

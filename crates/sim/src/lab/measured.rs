@@ -12,6 +12,12 @@ use serde::Deserialize;
 pub struct Results {
     /// Which experiment.
     pub experiment: String,
+    /// The commit that was measured.
+    #[serde(default)]
+    pub commit: String,
+    /// When the run began, seconds since 1970.
+    #[serde(default)]
+    pub started: u64,
     samples: Vec<Sample>,
 }
 
@@ -26,7 +32,7 @@ struct Sample {
 }
 
 /// A ratio to stock: the median of the samples by that of stock's, and their least and most by it.
-#[derive(Clone, Copy, Debug, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, Deserialize)]
 pub struct Ratio {
     /// Median by median.
     pub median: f64,

@@ -6,15 +6,11 @@ use comfy_table::{CellAlignment, Table, presets};
 
 use super::measured::{Ratio, Results};
 use super::{ARMS, EXPERIMENTS, Experiment};
+use crate::accuracy::{Totals, Verdict, same_direction};
 use crate::costs::Costs;
 
-/// A figure counts as unchanged within this part of stock's.
-const EVEN: f64 = 0.1;
-/// A prediction is near when it is within this part of what was measured.
-pub const NEAR: f64 = 0.25;
-
 /// One row.
-#[derive(Clone, Debug, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Row {
     /// The load.
     pub load: String,
@@ -34,25 +30,20 @@ pub struct Row {
 
 impl Row {
     fn of(load: &str, metric: &str, arm: &str, measured: Ratio, predicted: f64) -> Self {
-        let direction = |ratio: f64| match ratio {
-            ratio if ratio > 1.0 + EVEN => 1,
-            ratio if ratio < 1.0 / (1.0 + EVEN) => -1,
-            _ => 0,
-        };
         Self {
             load: load.to_owned(),
             metric: metric.to_owned(),
             arm: arm.to_owned(),
             measured,
             predicted,
-            sign: direction(measured.median) == direction(predicted),
+            sign: same_direction(measured.median, predicted),
             error: predicted / measured.median - 1.0,
         }
     }
 
-    /// Whether the prediction is within a quarter of what was measured.
-    pub fn near(&self) -> bool {
-        self.error.abs() <= NEAR
+    /// How it came out.
+    pub fn verdict(&self) -> Verdict {
+        Verdict { sign: Some(self.sign), error: self.error }
     }
 }
 
@@ -125,9 +116,8 @@ pub fn table(rows: &[Row]) -> String {
     for column in table.column_iter_mut().skip(3) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    let signs = rows.iter().filter(|row| row.sign).count();
-    let near = rows.iter().filter(|row| row.near()).count();
-    format!("{table}\n{} rows: sign right in {signs}, within {:.0} % in {near}", rows.len(), NEAR * 100.0)
+    let totals: Totals = rows.iter().map(Row::verdict).collect();
+    format!("{table}\n{totals}")
 }
 
 #[cfg(test)]
@@ -138,8 +128,7 @@ mod tests {
     fn a_row_knows_when_it_is_wrong() {
         let measured = |median| Ratio { median, least: median, most: median, samples: 1 };
         let row = |median, predicted| Row::of("lock", "ops", "host", measured(median), predicted);
-        assert!(row(2.0, 1.6).sign && row(2.0, 1.6).near());
-        assert!(!row(2.0, 0.8).sign && row(1.05, 0.95).sign && !row(2.0, 1.0).sign);
-        assert!(!row(2.0, 3.0).near());
+        assert!(row(2.0, 1.6).sign && row(2.0, 1.6).verdict().near());
+        assert!(!row(2.0, 0.8).sign && row(2.0, 3.0).sign && !row(2.0, 3.0).verdict().near());
     }
 }
