@@ -208,7 +208,7 @@ pub fn rows() -> Vec<Row> {
         let (ops, switches) = dbench(arm, guests, vcpus, arch);
         (Row::new(what, "throughput, of 8×10", kind, published / 22_945.0, ops / full), switches)
     };
-    let (uncontended, filtered) = (Row::new("8×10", "", Baseline, 1.0, 1.0), "the same with PLE");
+    let (uncontended, filtered) = (Row::new("8×10", "", Baseline, 1.0, 1.0), "with PLE");
     rows.push(throughput("3: 8×10 vCPUs, PLE off", Baseline, 23_184.0, 8, 10, Untrapped, Arm::STOCK).0);
     rows.push(throughput("3: 4×20 vCPUs, PLE on", Baseline, 22_736.0, 4, 20, Amd, Arm::STOCK).0);
     rows.push(throughput("3: 4×20 vCPUs, PLE off", Baseline, 23_377.0, 4, 20, Untrapped, Arm::STOCK).0);
@@ -219,7 +219,7 @@ pub fn rows() -> Vec<Row> {
     let (with, on) = throughput("3: 8×20 vCPUs, PLE on", Predicted, 1_965.0, 8, 20, Amd, Arm::STOCK);
     let (without, _) = throughput("3: 8×20 vCPUs, PLE off", Predicted, 226.0, 8, 20, Untrapped, Arm::STOCK);
     let (fewer, less) = throughput("3: 8×20 vCPUs, 9 of each unplugged", Predicted, 22_534.0, 8, 11, Amd, Arm::STOCK);
-    let (without, fewer) = (without.against(filtered, &with), fewer.against("none unplugged", &with));
+    let (without, fewer) = (without.against(filtered, &with), fewer.against("with all", &with));
     rows.extend([with.against("8×10 vCPUs", &uncontended), without, fewer]);
     let (row, entrain) = throughput("3: 8×20 vCPUs, Entrain on both sides", Entrain, 22_534.0, 8, 20, Amd, Arm::BOTH);
     rows.push(row);
@@ -228,7 +228,7 @@ pub fn rows() -> Vec<Row> {
     const SWITCHES: &str = "switches of the host, 1/s";
     let all = Row::new("3: 8×20 vCPUs, PLE on", SWITCHES, Predicted, 2_579_228.0, on);
     let fewer = Row::new("3: 8×20 vCPUs, 9 of each unplugged", SWITCHES, Predicted, 38_768.0, less);
-    let fewer = fewer.against("none unplugged", &all);
+    let fewer = fewer.against("with all", &all);
     rows.extend([all, fewer]);
     rows.push(Row::new("3: 8×20 vCPUs, Entrain on both sides", SWITCHES, Entrain, 38_768.0, entrain));
     rows.push(Row::new("3: 8×20 vCPUs, Entrain on the host", SWITCHES, Entrain, 38_768.0, host));

@@ -115,26 +115,28 @@ fn compared(parts: &[Compared]) -> String {
     }
     let mut text = totals(lines);
     for part in parts {
-        let _ = write!(
-            text,
-            "## {}\n\n| load | metric | arm | measured | predicted | direction | error |\n|---|---|---|--:|--:|---|--:|\n",
-            escape(&name(&part.file))
-        );
-        for row in &part.rows {
-            let measured = &row.measured;
-            let _ = writeln!(
+        let _ = writeln!(text, "## {}", escape(&name(&part.file)));
+        for load in distinct(part.rows.iter().map(|row| &row.load)) {
+            let _ = write!(
                 text,
-                "| {} | {} | {} | {} [{}, {}] | {} | {} | {} |",
-                escape(&row.load),
-                escape(&row.metric),
-                escape(&row.arm),
-                number(measured.median),
-                number(measured.least),
-                number(measured.most),
-                number(row.predicted),
-                direction(row.verdict()),
-                error(row.verdict())
+                "\n### {}\n\n| metric | arm | measured | predicted | error | direction |\n|---|---|--:|--:|--:|---|\n",
+                escape(load)
             );
+            for row in part.rows.iter().filter(|row| row.load == *load) {
+                let measured = &row.measured;
+                let _ = writeln!(
+                    text,
+                    "| {} | {} | {} [{}, {}] | {} | {} | {} |",
+                    escape(&row.metric),
+                    escape(&row.arm),
+                    number(measured.median),
+                    number(measured.least),
+                    number(measured.most),
+                    number(row.predicted),
+                    error(row.verdict()),
+                    direction(row.verdict())
+                );
+            }
         }
         text.push('\n');
     }
@@ -156,25 +158,29 @@ fn distinct<'a>(all: impl Iterator<Item = &'a String>) -> Vec<&'a String> {
 fn published(rows: &[references::Row]) -> String {
     let lines = [Kind::Predicted, Kind::Baseline].map(|kind| (kind.name().to_owned(), references::totals(rows, kind)));
     let mut text = totals(lines);
-    text.push_str(
-        "## Rows\n\n| reference and machine | figure | row | published | predicted | error | direction |\n\
-         |---|---|---|--:|--:|--:|---|\n",
-    );
-    for row in rows {
-        let verdict = row.verdict();
-        let from = row.change.as_ref().map_or_else(String::new, |change| format!(" (against {})", change.from));
-        let _ = writeln!(
+    text.push_str("## Figures\n");
+    for metric in distinct(rows.iter().map(|row| &row.metric)) {
+        let _ = write!(
             text,
-            "| {} | {} | {} | {} | {} | {} | {}{} |",
-            escape(&row.what),
-            escape(&row.metric),
-            row.kind.name(),
-            number(row.published),
-            number(row.predicted),
-            if row.kind == Kind::Entrain { "–".to_owned() } else { error(verdict) },
-            direction(verdict),
-            escape(&from)
+            "\n### {}\n\n| reference and machine | row | published | predicted | error | direction (against) |\n\
+             |---|---|--:|--:|--:|---|\n",
+            escape(metric)
         );
+        for row in rows.iter().filter(|row| row.metric == *metric) {
+            let verdict = row.verdict();
+            let against = row.change.as_ref().map_or_else(String::new, |change| format!(" ({})", change.from));
+            let _ = writeln!(
+                text,
+                "| {} | {} | {} | {} | {} | {}{} |",
+                escape(&row.what),
+                row.kind.name(),
+                number(row.published),
+                number(row.predicted),
+                if row.kind == Kind::Entrain { "–".to_owned() } else { error(verdict) },
+                direction(verdict),
+                escape(&against)
+            );
+        }
     }
     text
 }
