@@ -35,9 +35,10 @@ build: toolchain ## build target/release/entrain, the lab, and what its machines
 lab: build ## boot a KVM host with guests and show what overcommit costs them, stock and with Entrain
 	target/release/entrain lab run tour --quick --html target/tour.html --json target/tour.json
 
-results: build ## make docs/results/*.md and README.md's figures from the stored runs, docs/results/*.json.gz
+results: build ## make docs/results/*.md and README.md's figures from what is stored there, *.json.gz and *.json
 	target/release/entrain-lab report $(wildcard docs/results/*.json.gz) --markdown --into docs/results --readme README.md
 	target/release/entrain-lab kernels $(patsubst %,--from %,$(wildcard docs/results/kernels*.json)) --readme README.md --page docs/results/kernels.md
+	target/release/entrain-sim report $(wildcard docs/results/sim-*.json) --into docs/results
 
 test: lint unit search fuzz-short lab-test ## formatting, lints, unit and property tests, some fuzzing, nested lab tests
 

@@ -41,6 +41,16 @@ fn parts_that_were_measured_anew(root: &Path, name: &str, stored: &Stored) -> im
     parts.iter().filter(other).map(say).collect::<Vec<_>>().into_iter()
 }
 
+#[test]
+fn pages_are_what_the_stored_tables_give_and_no_table_is_older_than_admitted() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for name in ["sim-validate", "sim-references"] {
+        assert!(root.join("docs/results").join(name).with_extension("json").exists(), "{name} is kept");
+    }
+    let complaints = complaints(&root, &Yardstick::of(&root).unwrap());
+    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+}
+
 fn stored(table: Table) -> Stored {
     let begun = Begun { clock: Instant::now(), started: 1_795_392_000 };
     let mut costs = Costs::LAB;
