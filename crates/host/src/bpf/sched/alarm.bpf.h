@@ -2,8 +2,10 @@
 /*
  * When a CPU is looked at again. Turns end by a timer and not at the tick: at the end of the slice, or earlier, as soon
  * as whoever waits first may take the CPU. A vCPU inside a critical section gets a step more then, after which the same
- * timer looks at it again. The timer is armed while somebody waits; one that comes early looks, and is armed anew.
- * Where timers don't serve, ticks still end turns.
+ * timer looks at it again. The timer is armed while somebody waits, and only where it would come too late otherwise:
+ * one that comes early looks, and is armed anew. That costs an interrupt; to put it off at each switch costs more, as
+ * the kernel starts a timer out of an operation, where interrupts are off, by an interrupt of its own. Where timers
+ * don't serve, ticks still end turns.
  */
 #ifndef ENTRAIN_SCHED_ALARM_BPF_H
 #define ENTRAIN_SCHED_ALARM_BPF_H
@@ -44,44 +46,18 @@ static __always_inline bool task__may_extend(const struct task_ctx *t)
 	return use_extend && t->pub.vcpu;
 }
 
-/*
- * Whether a timer that comes early, armed for an earlier stay, is a look all the same: its exit has been paid for.
- * Where vCPUs wait for a lock in turn and each stays but for its section, none is there for as long as a look waits;
- * without this one nobody would ever be seen to have left, and they would pass the lock on at a switch a time.
- */
-static __always_inline bool cpu__looks_anyway(const struct cpu_ctx *c)
+/* Has the CPU looked at by then. */
+static __always_inline void cpu__alarm(struct cpu_ctx *c, __u32 cpu, __u64 at, __u64 now)
 {
-	return c->granted && c->stay == STAY_FOR_SECTION;
-}
+	struct entry_timer *r;
 
-static __always_inline void cpu__arm(struct cpu_ctx *c, __u32 cpu, __u64 at, __u64 now)
-{
-	struct entry_timer *r = bpf_map_lookup_elem(&sched_alarms, &cpu);
-
+	if (entrain_before(now, c->alarm) && !entrain_before(at, c->alarm))
+		return;
+	r = bpf_map_lookup_elem(&sched_alarms, &cpu);
 	if (!r)
 		return;
 	c->alarm = at;
 	bpf_timer_start(&r->timer, entrain_before(now, at) ? at - now : 0, BPF_F_TIMER_CPU_PIN);
-}
-
-/* Has the CPU looked at by then. */
-static __always_inline void cpu__alarm(struct cpu_ctx *c, __u32 cpu, __u64 at, __u64 now)
-{
-	if (!entrain_before(now, c->alarm) || entrain_before(at, c->alarm))
-		cpu__arm(c, cpu, at, now);
-}
-
-/*
- * Has the CPU looked at then, by what is known as a stay or a turn begins. A timer that is still armed for the stay
- * before would interrupt this one for nothing: it is put off. Where vCPUs wake and halt, stays are shorter than what
- * protects them, and one in three was interrupted so.
- */
-static __always_inline void cpu__alarm_anew(struct cpu_ctx *c, __u32 cpu, __u64 at, __u64 now)
-{
-	if (cpu__looks_anyway(c))
-		cpu__alarm(c, cpu, at, now);
-	else if (c->alarm != at || !entrain_before(now, at))
-		cpu__arm(c, cpu, at, now);
 }
 
 /* When the turn on a CPU is over. */
@@ -133,7 +109,7 @@ static __always_inline void wanting__waits(const struct wanting *w, struct cpu_c
 static __always_inline void cpu__turn_ends(struct cpu_ctx *c, __u32 cpu, __u64 now)
 {
 	if (c->waiting > 0 && c->started && !c->granted)
-		cpu__alarm_anew(c, cpu, cpu__due_before(c, cpu__next_look(c, cpu, now)), now);
+		cpu__alarm(c, cpu, cpu__due_before(c, cpu__next_look(c, cpu, now)), now);
 }
 
 /* In ops.dispatch: whether the vCPU that was to be taken off stays for a step, since its guest is inside a section. */
@@ -162,7 +138,7 @@ static __always_inline void cpu__short_stay(struct cpu_ctx *c, enum short_stay w
 	c->stay = why;
 	c->granted = now + cpu__costs(c, why == STAY_FOR_TIMER ? timer_stay_costs : look_costs,
 				      why == STAY_FOR_SECTION ? lend_ns : answer_ns);
-	cpu__alarm_anew(c, cpu, c->granted, now);
+	cpu__alarm(c, cpu, c->granted, now);
 }
 
 /*
@@ -247,6 +223,16 @@ static __always_inline void cpu__is_withheld(const struct cpu_ctx *c, __u32 cpu)
 
 	if (t && t->queued && t->cpu == cpu && !task__is_bound(p))
 		task__kick_idle(p, cpu, false);
+}
+
+/*
+ * Whether a timer that comes early, armed for an earlier stay, is a look all the same: its exit has been paid for.
+ * Where vCPUs wait for a lock in turn and each stays but for its section, none is there for as long as a look waits;
+ * without this one nobody would ever be seen to have left, and they would pass the lock on at a switch a time.
+ */
+static __always_inline bool cpu__looks_anyway(const struct cpu_ctx *c)
+{
+	return c->granted && c->stay == STAY_FOR_SECTION;
 }
 
 /* The timer: looks at what runs on its CPU. The vCPU for which it was armed may have left, and another have come. */
