@@ -16,8 +16,7 @@ use tracing::{debug, warn};
 /// depends on the process, so that small machines side by side do not meet on CPU 0. QEMU makes the threads some time
 /// after it has started: a machine that is up has them all.
 pub(super) fn spread(proc: &Path, pid: Pid, pcpus: u32) {
-    let Ok(allowed) = sched_getaffinity(None) else { return };
-    let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
+    let Ok(allowed) = own() else { return };
     let threads = emulated(proc, pid);
     if threads.len() != pcpus as usize {
         warn!("QEMU has {} threads named as emulated CPUs, not {pcpus}: none is pinned", threads.len());
@@ -35,6 +34,12 @@ pub(super) fn spread(proc: &Path, pid: Pid, pcpus: u32) {
             debug!("emulated CPU {cpu} stays unpinned: {error}");
         }
     }
+}
+
+/// The CPUs that this thread may use.
+fn own() -> rustix::io::Result<Vec<usize>> {
+    let set = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
 }
 
 /// Number and thread of each emulated CPU: QEMU names the threads "CPU 0/TCG".
@@ -55,20 +60,18 @@ mod tests {
 
     #[test]
     fn each_has_a_cpu_of_its_own() {
-        let allowed = sched_getaffinity(None).unwrap();
-        if (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).count() < 2 {
+        if own().unwrap().len() < 2 {
             return;
         }
         let (up, end) = (std::sync::Barrier::new(3), std::sync::Barrier::new(3));
-        let own = std::thread::scope(|scope| {
+        let pinned = std::thread::scope(|scope| {
             let threads = [0, 1].map(|cpu| {
                 let (up, end) = (&up, &end);
                 let thread = std::thread::Builder::new().name(format!("CPU {cpu}/TCG"));
                 let body = move || {
                     up.wait();
                     end.wait();
-                    let own = sched_getaffinity(None).unwrap();
-                    (0..CpuSet::MAX_CPU).filter(|cpu| own.is_set(*cpu)).collect::<Vec<_>>()
+                    own().unwrap()
                 };
                 thread.spawn_scoped(scope, body).unwrap()
             });
@@ -77,8 +80,8 @@ mod tests {
             end.wait();
             threads.map(|thread| thread.join().unwrap())
         });
-        assert_eq!(own.each_ref().map(Vec::len), [1, 1], "{own:?}");
-        assert_ne!(own[0], own[1]);
+        assert_eq!(pinned.each_ref().map(Vec::len), [1, 1], "{pinned:?}");
+        assert_ne!(pinned[0], pinned[1]);
     }
 
     #[test]

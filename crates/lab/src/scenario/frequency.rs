@@ -41,15 +41,15 @@ impl Scenario for Frequency {
         let guest = *context.guests.first().ok_or_else(|| LabError::Invalid("frequency: no guest".into()))?;
         let rate = full_rate(rig, guest)?;
         let argv = command(context, rate)?;
-        let emulation = Emulation::start(rig)?;
         let before = status::look(rig)?;
+        let emulation = Emulation::start(rig)?;
         let measured = measure(rig, context, &argv, readings);
-        let after = status::look(rig)?;
         emulation.end()?;
-        if let (Some(before), Some(after)) = (before, after) {
+        measured?;
+        if let (Some(before), Some(after)) = (before, status::look(rig)?) {
             levels(&before, &after, readings);
         }
-        measured
+        Ok(())
     }
 }
 
