@@ -100,7 +100,10 @@ impl Outcome {
         table.load_style(presets::NOTHING);
         table.set_header(["for each", "", "a second", "operations", "helpers", "look-ups", "atomics", "ns"]);
         for (side, counts) in ["host", "guests"].into_iter().zip(&self.counts) {
-            for (kind, count) in counts.iter().filter(|(_, count)| count.operations > 0 && count.events > 0) {
+            for (kind, count) in counts
+                .iter()
+                .filter(|(kind, count)| count.events > 0 && (count.operations > 0 || *kind == Kind::Deferred))
+            {
                 let Costs { operation, helper, .. } = self.costs;
                 let ns = count.operations * operation + (count.helpers + count.lookups) * helper;
                 let of = |sum: u64| format!("{:.1}", count.per_event(sum));

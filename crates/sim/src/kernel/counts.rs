@@ -20,14 +20,25 @@ pub enum Kind {
     Yield,
     /// A BPF timer.
     Timer,
+    /// An interrupt that a CPU sends to itself since BPF has asked for what must wait until interrupts are on (irq_work).
+    Deferred,
     /// Loading, new tasks, weights: nothing that goes on.
     Other,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 8] =
-        [Self::Wake, Self::Switch, Self::Stay, Self::Idle, Self::Tick, Self::Yield, Self::Timer, Self::Other];
+    pub const ALL: [Self; 9] = [
+        Self::Wake,
+        Self::Switch,
+        Self::Stay,
+        Self::Idle,
+        Self::Tick,
+        Self::Yield,
+        Self::Timer,
+        Self::Deferred,
+        Self::Other,
+    ];
 }
 
 /// Sums over events of one kind.
@@ -110,6 +121,11 @@ impl Counts {
     /// What is counted from here on is of this kind; what it was of.
     pub(super) fn kind(&mut self, kind: Kind) -> Kind {
         std::mem::replace(&mut self.now, kind)
+    }
+
+    /// What it is at.
+    pub(super) fn now(&self) -> Kind {
+        self.now
     }
 
     /// A call of the scheduler's code has done so much.

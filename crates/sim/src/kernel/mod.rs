@@ -123,6 +123,8 @@ pub struct Kernel {
     pub out: Vec<Effect>,
     /// Time that kernel code took since the driver looked last, ns.
     pub spent: u64,
+    /// BPF code has asked for something that is done as soon as interrupts are on: the CPU interrupts itself for it.
+    deferred: bool,
     /// What BPF code costs.
     pub(crate) costs: crate::costs::Costs,
     /// Iterators over queues that the scheduler has begun: each step of one takes the queue's lock.

@@ -61,6 +61,7 @@ struct Operation {
     in_irq: bool,
     kind: Kind,
     spent: u64,
+    deferred: bool,
     out: Vec<Effect>,
 }
 
@@ -178,12 +179,13 @@ impl Kernel {
             in_irq: self.in_irq,
             kind: self.counts.kind(Kind::Other),
             spent: std::mem::take(&mut self.spent),
+            deferred: std::mem::take(&mut self.deferred),
             out: std::mem::take(&mut self.out),
         }
     }
 
     fn restore(&mut self, operation: Operation) {
-        let Operation { context, scx, this_cpu, in_irq, kind, spent, out } = operation;
+        let Operation { context, scx, this_cpu, in_irq, kind, spent, deferred, out } = operation;
         let at = self.context();
         // SAFETY: as in save().
         unsafe {
@@ -192,6 +194,7 @@ impl Kernel {
         }
         self.scx_restore(scx);
         (self.this_cpu, self.in_irq, self.spent, self.out) = (this_cpu, in_irq, spent, out);
+        self.deferred = deferred;
         self.counts.kind(kind);
     }
 }

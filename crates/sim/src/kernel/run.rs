@@ -43,6 +43,7 @@ impl Kernel {
             groups: vec![root],
             out: Vec::new(),
             spent: 0,
+            deferred: false,
             costs: crate::costs::Costs::HARDWARE,
             iterations: 0,
             failed: None,

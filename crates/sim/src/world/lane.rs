@@ -124,7 +124,7 @@ impl World {
     /// It has run: what it asks for is planned, what it took is paid on that CPU.
     pub(super) fn leave(&mut self, m: MachineId, cpu: u32) -> u64 {
         let kernel = &mut self.machines[m.0 as usize].kernel;
-        let spent = std::mem::take(&mut kernel.spent);
+        let spent = kernel.take_spent();
         for effect in std::mem::take(&mut kernel.out) {
             match effect {
                 Effect::Resched { cpu: to } if to == cpu => {}

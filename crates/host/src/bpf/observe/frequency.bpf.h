@@ -14,17 +14,16 @@
 SEC("tp_btf/cpu_frequency")
 int BPF_PROG(observe_frequency, unsigned int khz, unsigned int id)
 {
-	__u32 cpu = id, index, slot;
+	struct entrain_pcpu *pcpu = pcpu__with_level(id);
 	struct entrain_thread *thread;
-	struct entrain_pcpu *pcpu;
 	struct entrain_vcpu *vcpu;
 	struct task_struct *task;
+	__u32 index, slot;
 
-	if (levels__copy(cpu, NULL))
+	if (!pcpu)
 		return 0;
-	pcpu = bpf_map_lookup_elem(&pcpus, &cpu);
-	slot = pcpu ? READ_ONCE(pcpu->runs) : 0;
-	if (!pcpu || !slot)
+	slot = READ_ONCE(pcpu->runs);
+	if (!slot)
 		return 0;
 	index = slot__index(slot);
 	vcpu = vcpu__by_index(index);

@@ -2,10 +2,11 @@
 /*
  * When a CPU is looked at again. Turns end by a timer and not at the tick: at the end of the slice, or earlier, as soon
  * as whoever waits first may take the CPU. A vCPU inside a critical section gets a step more then, after which the same
- * timer looks at it again. The timer is armed while somebody waits, and only where it would come too late otherwise:
- * one that comes early looks, and is armed anew. That costs an interrupt; to put it off at each switch costs more, as
- * the kernel starts a timer out of an operation, where interrupts are off, by an interrupt of its own. Where timers
- * don't serve, ticks still end turns.
+ * timer looks at it again. Where timers don't serve, ticks still end turns.
+ *
+ * Out of an operation, where interrupts are off, the kernel starts a timer by an interrupt of its own; out of the
+ * timer's callback it does not. So a timer that comes early looks, and arms itself anew; one that finds nobody waiting
+ * does so as long as tasks keep coming to the queue; and an operation arms it only where it would come too late.
  */
 #ifndef ENTRAIN_SCHED_ALARM_BPF_H
 #define ENTRAIN_SCHED_ALARM_BPF_H
@@ -46,18 +47,55 @@ static __always_inline bool task__may_extend(const struct task_ctx *t)
 	return use_extend && t->pub.vcpu;
 }
 
+/* Whether the CPU is looked at by then. */
+static __always_inline bool cpu__looks_by(const struct cpu_ctx *c, __u64 at, __u64 now)
+{
+	return entrain_before(now, c->alarm) && !entrain_before(at, c->alarm);
+}
+
 /* Has the CPU looked at by then. */
 static __always_inline void cpu__alarm(struct cpu_ctx *c, __u32 cpu, __u64 at, __u64 now)
 {
 	struct entry_timer *r;
 
-	if (entrain_before(now, c->alarm) && !entrain_before(at, c->alarm))
+	if (cpu__looks_by(c, at, now))
 		return;
 	r = bpf_map_lookup_elem(&sched_alarms, &cpu);
 	if (!r)
 		return;
 	c->alarm = at;
 	bpf_timer_start(&r->timer, entrain_before(now, at) ? at - now : 0, BPF_F_TIMER_CPU_PIN);
+}
+
+/* For how long the task that runs is left in peace by plain tasks. */
+static __always_inline __u64 cpu__peace(const struct cpu_ctx *c)
+{
+	return cpu__costs(c, protect_costs, min_run_ns);
+}
+
+/*
+ * Looks for the sake of turns come the later, the more of them have changed nothing, and in time where most change
+ * something: where whoever runs leaves by himself before his protection ends, each is an interrupt for nothing.
+ *
+ * Threat model: vCPUs that halt soon put such looks off, and one that goes on then stays so much longer: up to seven
+ * times its protection, which is some tens of us on hardware and below a slice of the kernel's own; it is charged.
+ */
+#define VAIN_LOOKS 3
+
+static __always_inline __u64 cpu__look_later(const struct cpu_ctx *c)
+{
+	return (cpu__peace(c) << (c->vain & 7)) - cpu__peace(c);
+}
+
+/*
+ * The same for one that waits for its turn, and may wait for as long as a look is put off in a section: to start the
+ * timer anew for less costs more than it saves.
+ */
+static __always_inline void cpu__alarm_turn(struct cpu_ctx *c, __u32 cpu, __u64 at, __u64 now)
+{
+	at += cpu__look_later(c);
+	if (!cpu__looks_by(c, at + cpu__costs(c, look_costs, lend_ns), now))
+		cpu__alarm(c, cpu, at, now);
 }
 
 /* When the turn on a CPU is over. */
@@ -84,7 +122,7 @@ static __always_inline __u64 cpu__next_look(const struct cpu_ctx *c, __u32 cpu, 
 /* When somebody who waits may interrupt the task that runs, since a guest's timer is due; else `at`. */
 static __always_inline __u64 cpu__due_before(const struct cpu_ctx *c, __u64 at)
 {
-	__u64 peace = c->came + cpu__costs(c, protect_costs, min_run_ns), due = c->due;
+	__u64 peace = c->came + cpu__peace(c), due = c->due;
 
 	if (!due)
 		return at;
@@ -102,14 +140,23 @@ static __always_inline void wanting__waits(const struct wanting *w, struct cpu_c
 		return;
 	end = cpu__turn_end(c);
 	after = woke && use_wake_preempt ? now + wanting__takes_after(w, c, now) : end;
-	cpu__alarm(c, cpu, entrain_before(after, end) ? after : end, now);
+	cpu__alarm_turn(c, cpu, entrain_before(after, end) ? after : end, now);
 }
 
 /* Arms the timer for the end of the turn, where somebody waits for it. */
 static __always_inline void cpu__turn_ends(struct cpu_ctx *c, __u32 cpu, __u64 now)
 {
-	if (c->waiting > 0 && c->started && !c->granted)
-		cpu__alarm(c, cpu, cpu__due_before(c, cpu__next_look(c, cpu, now)), now);
+	__u64 at;
+
+	if (c->waiting <= 0 || !c->started || c->granted)
+		return;
+	at = cpu__due_before(c, cpu__next_look(c, cpu, now));
+	/* A timer that is due later is served in time; for one that is late already, whoever runs ends his protection.
+	 */
+	if (at == c->due)
+		cpu__alarm(c, cpu, at, now);
+	else
+		cpu__alarm_turn(c, cpu, at, now);
 }
 
 /* In ops.dispatch: whether the vCPU that was to be taken off stays for a step, since its guest is inside a section. */
@@ -132,13 +179,40 @@ static __always_inline bool task__may_stay(struct task_struct *prev, struct task
 	return true;
 }
 
-/* A vCPU that was let in for a short stay begins to run: the timer looks whether it is done, as after an extension. */
+/*
+ * A vCPU that was let in for a short stay begins to run: the timer looks whether it is done, as after an extension.
+ *
+ * Where vCPUs wait for a lock in turn, each is there but for its section and until it spins for the next one: shorter
+ * than a look takes to come. A timer started for each is wasted, and makes each stay longer. One that was armed before
+ * serves as well: it finds some of them, and whoever has left his section makes way (cpu__section_left()).
+ */
 static __always_inline void cpu__short_stay(struct cpu_ctx *c, enum short_stay why, __u32 cpu, __u64 now)
 {
+	bool section = why == STAY_FOR_SECTION;
+
 	c->stay = why;
 	c->granted = now + cpu__costs(c, why == STAY_FOR_TIMER ? timer_stay_costs : look_costs,
-				      why == STAY_FOR_SECTION ? lend_ns : answer_ns);
-	cpu__alarm(c, cpu, c->granted, now);
+				      section ? lend_ns : answer_ns);
+	if (!section || !cpu__looks_by(c, c->granted + cpu__peace(c), now))
+		cpu__alarm(c, cpu, c->granted, now);
+}
+
+/*
+ * The section of one that was let in for it is over, and it leaves: the sibling that gave way to it goes on. That one
+ * stands in a lock's queue, and is to leave it as well: a lock whose queue has emptied is not handed from one vCPU to
+ * another any more, at a switch each.
+ */
+static __always_inline void cpu__spinner_goes_on(const struct task_ctx *t, struct cpu_ctx *c, __u32 cpu, __u64 now)
+{
+	struct task_struct *p = c->spinner ? scx_bpf_tid_to_task(c->spinner) : NULL;
+	struct task_ctx *s = p ? task__ctx(p) : NULL;
+
+	c->spinner = 0;
+	if (!s || !s->queued || s->pub.tgid != t->pub.tgid || (c->next && !entrain_before(c->next_until, now)))
+		return;
+	cpu__put_next(c, p, STAY_FOR_SECTION, now);
+	/* It is looked at by this timer, which costs nothing to start here. */
+	cpu__alarm(c, cpu, now + cpu__costs(c, look_costs, lend_ns), now);
 }
 
 /*
@@ -157,6 +231,7 @@ static __always_inline void cpu__section_left(struct task_struct *p, struct task
 		break;
 	case ENTRAIN_LEND_LEAVES:
 		t->leaving = LEAVING_LENT;
+		cpu__spinner_goes_on(t, c, cpu, now);
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 		/* fallthrough */
 	default:
@@ -225,14 +300,47 @@ static __always_inline void cpu__is_withheld(const struct cpu_ctx *c, __u32 cpu)
 		task__kick_idle(p, cpu, false);
 }
 
-/*
- * Whether a timer that comes early, armed for an earlier stay, is a look all the same: its exit has been paid for.
- * Where vCPUs wait for a lock in turn and each stays but for its section, none is there for as long as a look waits;
- * without this one nobody would ever be seen to have left, and they would pass the lock on at a switch a time.
- */
-static __always_inline bool cpu__looks_anyway(const struct cpu_ctx *c)
+static __always_inline void cpu__look_at_grant(struct task_struct *p, struct task_ctx *t, struct cpu_ctx *c, __u32 cpu,
+					       __u64 now)
 {
-	return c->granted && c->stay == STAY_FOR_SECTION;
+	if (c->stay == STAY_FOR_SECTION || !entrain_before(now + ALARM_EARLY_NS, c->granted))
+		cpu__grant_ends(p, t, c, cpu, now);
+	else
+		cpu__alarm(c, cpu, c->granted, now);
+}
+
+static __always_inline void cpu__look_in_vain(struct cpu_ctx *c)
+{
+	if (c->vain < VAIN_LOOKS)
+		c->vain++;
+}
+
+/*
+ * Where tasks have come to the queue since the timer came last, more will: it comes again when the next of them may
+ * want to be let in.
+ */
+static __always_inline void cpu__looks_on(struct cpu_ctx *c, __u32 cpu, __u64 now)
+{
+	__u32 joined = READ_ONCE(c->joined);
+
+	if (joined != c->looked)
+		cpu__alarm_turn(c, cpu, now + cpu__peace(c), now);
+	c->looked = joined;
+}
+
+/* Somebody waits for the turn of the one who runs to end. */
+static __always_inline void cpu__look_at_turn(struct cpu_ctx *c, __u32 cpu, __u64 now)
+{
+	__u64 at = cpu__next_look(c, cpu, now);
+
+	if (cpu__due_interrupts(c, cpu, now) || !entrain_before(now + ALARM_EARLY_NS, at)) {
+		c->vain -= c->vain > 0;
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	} else {
+		cpu__look_in_vain(c);
+		cpu__looks_on(c, cpu, now);
+		cpu__turn_ends(c, cpu, now);
+	}
 }
 
 /* The timer: looks at what runs on its CPU. The vCPU for which it was armed may have left, and another have come. */
@@ -242,8 +350,7 @@ static int cpu__look(void *map, __u32 *key, struct entry_timer *r)
 	struct cpu_ctx *c = cpu__ctx(cpu);
 	struct task_struct *p;
 	struct task_ctx *t;
-	__u64 now, at;
-	bool over;
+	__u64 now;
 
 	c->alarm = 0;
 	if (c->moved) {
@@ -264,18 +371,14 @@ static int cpu__look(void *map, __u32 *key, struct entry_timer *r)
 		cpu__is_withheld(c, cpu);
 	p = scx_bpf_cpu_curr(cpu);
 	t = p ? task__ctx(p) : NULL;
-	if (t && t->started && (c->granted || c->waiting > 0)) {
-		at = c->granted ?: cpu__next_look(c, cpu, now);
-		over = cpu__looks_anyway(c) || !entrain_before(now + ALARM_EARLY_NS, at);
-		if (c->granted && over)
-			cpu__grant_ends(p, t, c, cpu, now);
-		else if (c->granted)
-			cpu__alarm(c, cpu, at, now);
-		else if (cpu__due_interrupts(c, cpu, now) || over)
-			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
-		else
-			cpu__alarm(c, cpu, cpu__due_before(c, at), now);
-	}
+	if (t && t->started && c->granted)
+		cpu__look_at_grant(p, t, c, cpu, now);
+	else if (t && t->started && c->waiting > 0)
+		cpu__look_at_turn(c, cpu, now);
+	else
+		cpu__look_in_vain(c);
+	if (!c->alarm)
+		cpu__looks_on(c, cpu, now);
 	bpf_rcu_read_unlock();
 	return 0;
 }

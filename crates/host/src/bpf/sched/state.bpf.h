@@ -155,10 +155,14 @@ struct cpu_ctx {
 	__u64 due;	      /* the first of the timers of who waits here is due then; 0 = none */
 	__u64 resumes;	      /* scx tid of the one that was interrupted amid a turn that is to go on; 0 = none */
 	__u32 withheld;	      /* 1: a task of a higher class has interrupted that one */
+	__u32 looked;	      /* `joined`, as it was when the timer came last */
+	__u64 served;	      /* `claimed`, as it was when the CPU looked */
+	__u64 seen; /* what had come to the queues when it found no task for itself, as cpu__sees_more() sums it */
+	__u32 vain; /* looks for the sake of turns that changed nothing, less those that did */
 	__u32 pad;
-	__u64 served; /* `claimed`, as it was when the CPU looked */
-	__u64 seen;   /* what had come to the queues when it found no task for itself, as cpu__sees_more() sums it */
-	__u64 pad2[4];
+	__u64 spinner; /* scx tid of the vCPU that gave way here, as it spun, to a sibling that holds something; 0 =
+			  none */
+	__u64 pad2[2];
 	union {
 		struct {
 			__s32 waiting; /* tasks in its queue */

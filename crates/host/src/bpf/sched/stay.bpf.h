@@ -62,6 +62,8 @@ static __always_inline void stay__begin(struct task_struct *p)
 	t->boosted = 0;
 	t->spun = 0;
 	t->beside = 0;
+	if (t->due && t->due == cpu__ctx(t->cpu)->due)
+		cpu__expects_anew(t->cpu);
 	t->due = 0;
 	if (t->stay == STAY_FOR_TIMER)
 		t->timer_at = now;

@@ -109,6 +109,25 @@ static __always_inline bool timer__admits(const struct task_ctx *t, const struct
 	       entrain_sub(now, t->timer_at) >= cpu__costs(c, timer_costs, timer_again_ns);
 }
 
+/* One whose timer was the first to be due waits here no more: the next of those that do. */
+__noinline int cpu__expects_anew(__s32 cpu)
+{
+	struct cpu_ctx *c = cpu__ctx(cpu);
+	struct task_struct *p;
+	__u32 seen = 0;
+
+	c->due = 0;
+	bpf_for_each (scx_dsq, p, DSQ_CPU(cpu), 0) {
+		struct task_ctx *t = task__ctx(p);
+
+		if (seen++ >= DUE_SCAN)
+			break;
+		if (t)
+			cpu__expects(c, t->due);
+	}
+	return 0;
+}
+
 /*
  * Of those that wait here and whose timers are due, the one whose was first goes next. Returns whether there is one. A
  * function of its own for the verifier.

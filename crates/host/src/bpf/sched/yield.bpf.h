@@ -173,6 +173,7 @@ static __always_inline bool spinner__yield(struct task_struct *from, struct task
 	/* Where posted interrupts cannot be seen, KVM's word stands: it proposes nobody in user mode without one. */
 	if (!spinner__give_way(&s, to, t, kvm_vcpu__owes(t->kvm_vcpu) != OWES_NOTHING) && !spinner__turn_over(&s))
 		return false;
+	s.c->spinner = entrain_critical_holds(t->level) ? from->scx.tid : 0;
 	spinner__leave(&s);
 	return true;
 }

@@ -176,6 +176,15 @@ impl Kernel {
         });
     }
 
+    /// What kernel code took, ns, since it was asked last, with the interrupt for what it has put off.
+    pub fn take_spent(&mut self) -> u64 {
+        if std::mem::take(&mut self.deferred) {
+            self.count(Kind::Deferred);
+            self.spent += self.costs.irq_work;
+        }
+        std::mem::take(&mut self.spent)
+    }
+
     /// A BPF timer is due on `this_cpu`.
     pub fn bpf_timer(&mut self, timer: u32) {
         self.count(Kind::Timer);

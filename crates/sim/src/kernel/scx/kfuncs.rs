@@ -1,5 +1,6 @@
 //! The kernel functions that a scheduler calls: `scx_bpf_*` of kernel/sched/ext/ext.c, without the prefix.
 
+use super::super::counts::Kind;
 use super::super::{Effect, Kernel, TaskId};
 use super::OPS_TID_TO_TASK;
 use super::dsq::{BUILTIN, DirectSlot, Dsq, DsqIndex, LOCAL, LOCAL_ON};
@@ -210,6 +211,7 @@ impl Kernel {
                 return;
             }
         }
+        self.deferred = true;
         self.scx.operation.kicks.push((cpu as u32, flags));
     }
 
@@ -245,7 +247,9 @@ impl Kernel {
         self.resched(cpu);
     }
 
+    /// `bpf_timer_start()`: out of an operation, where interrupts are off, the kernel puts it off (`defer_timer_wq_op()`).
     pub(crate) fn kf_timer_start(&mut self, timer: u32, ns: u64, _pinned: bool) {
+        self.deferred |= self.counts.now() != Kind::Timer;
         self.out.push(Effect::BpfTimer { timer, at: self.now + ns, cpu: self.this_cpu });
     }
 }
