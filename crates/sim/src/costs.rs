@@ -111,9 +111,11 @@ costs! {
     /// Any other interrupt's handler.
     interrupt: 500, 500;
     /// An interrupt that a CPU sends to itself (irq_work) for what BPF may not do with interrupts off, start a timer or kick
-    /// a CPU. field: half a microsecond to one. *samples*: of wake at four vCPUs a pCPU in the lab, N = 26, the emulator's
-    /// registers read 200 times a second (2026-11-25): sending, entry, handler and return come to some 1.8 µs each.
-    irq_work: 700, 1800;
+    /// a CPU. field: half a microsecond to one. *samples*: the emulator's registers read some 300 times a second during
+    /// wake at four vCPUs a pCPU, N = 26 (2026-11-25): sending, entry, handlers and return of 0.5 such interrupts and 0.2
+    /// timers come to 1,500 ns a request, and sampling made a request 2.2 times as long. At 1,800 overcommit/lock falls
+    /// back into its convoy, which it does not in the lab.
+    irq_work: 700, 800;
     /// Leaving the guest. field: 0.7 to 1.2 µs with mitigations for a round trip without work. fidelity says 600 for a
     /// hypercall and back, and four times as long in the lab: with 300 each way here calm-wake has 0.965 of EEVDF's
     /// operations instead of 0.97 and more, which is to be measured before it is believed.

@@ -149,14 +149,12 @@ fn clock(arm: Arm) -> (f64, f64) {
 }
 
 /// Issue 26: beside locks the worst delay of a guest's clock was a multiple of stock's, and p99 that of the turns of the
-/// others. What is left is one tick in a hundred that the guest's own scheduler gives its CPU to late: its slices are in
-/// its own time, and its vCPUs have long turns, where EEVDF's yield for ever.
+/// others.
 #[test]
-fn finds_that_a_clock_in_a_hundred_waits_for_its_guest() {
+fn a_clock_beside_locks_is_as_good_as_with_eevdf() {
     let (entrain, stock) = (clock(Arm::HOST), clock(Arm::STOCK));
     println!("a 2 ms clock beside locks, p99 and worst delay, ms: {entrain:.2?}, with EEVDF {stock:.2?}");
-    assert!(entrain.1 < stock.1 && entrain.0 < 4.0, "the worst is no worse than stock's: {entrain:?}, {stock:?}");
-    assert!(entrain.0 > 1.5 * stock.0, "p99 is that of stock: {entrain:?}, {stock:?}");
+    assert!(entrain.1 < stock.1 && entrain.0 < 1.1 * stock.0, "no worse than stock's: {entrain:?}, {stock:?}");
 }
 
 /// Waits beside an idle CPU of more than 200 µs in 10 s, and the longest, µs.

@@ -200,7 +200,7 @@ static __always_inline void cpu__short_stay(struct cpu_ctx *c, enum short_stay w
 /*
  * The section of one that was let in for it is over, and it leaves: the sibling that gave way to it goes on. That one
  * stands in a lock's queue, and is to leave it as well: a lock whose queue has emptied is not handed from one vCPU to
- * another any more, at a switch each.
+ * another any more, at a switch each. All of it is within the turn of the one who pays for it.
  */
 static __always_inline void cpu__spinner_goes_on(const struct task_ctx *t, struct cpu_ctx *c, __u32 cpu, __u64 now)
 {
@@ -208,6 +208,8 @@ static __always_inline void cpu__spinner_goes_on(const struct task_ctx *t, struc
 	struct task_ctx *s = p ? task__ctx(p) : NULL;
 
 	c->spinner = 0;
+	if (!entrain_before(now, cpu__turn_end(c)))
+		return;
 	if (!s || !s->queued || s->pub.tgid != t->pub.tgid || (c->next && !entrain_before(c->next_until, now)))
 		return;
 	cpu__put_next(c, p, STAY_FOR_SECTION, now);
