@@ -4,6 +4,7 @@
 #define ENTRAIN_SCHED_DISPATCH_BPF_H
 
 #include "turn.bpf.h"
+#include "grant.bpf.h"
 #include "balance.bpf.h"
 #include "idle.bpf.h"
 #include "perf_place.bpf.h"

@@ -6,7 +6,7 @@
 #ifndef ENTRAIN_SCHED_HOTPLUG_BPF_H
 #define ENTRAIN_SCHED_HOTPLUG_BPF_H
 
-#include "alarm.bpf.h"
+#include "look.bpf.h"
 
 /* ops.cpu_offline. */
 static __always_inline void cpu__goes(__u32 cpu)

@@ -2,7 +2,7 @@
 /*
  * Taking a CPU from a task. Whoever wants it (a slice that ended, a wake-up) makes the CPU reschedule; what becomes of
  * the vCPU that runs there is decided in ops.dispatch on that CPU, where its guest has just been left and what KVM
- * saved is of this moment (alarm.bpf.h).
+ * saved is of this moment (grant.bpf.h).
  */
 #ifndef ENTRAIN_SCHED_PREEMPT_BPF_H
 #define ENTRAIN_SCHED_PREEMPT_BPF_H

@@ -205,7 +205,7 @@ struct entry_timer {
 	struct bpf_timer timer;
 };
 
-/* One per CPU: when whoever runs there is to be looked at (alarm.bpf.h). */
+/* One per CPU: when whoever runs there is to be looked at (look.bpf.h). */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, SCHED_MAX_CPUS);

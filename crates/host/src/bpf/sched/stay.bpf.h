@@ -4,6 +4,7 @@
 #define ENTRAIN_SCHED_STAY_BPF_H
 
 #include "turn.bpf.h"
+#include "grant.bpf.h"
 #include "idle.bpf.h"
 #include "perf_level.bpf.h"
 #include "perf_idle.bpf.h"
