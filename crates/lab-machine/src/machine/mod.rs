@@ -15,6 +15,7 @@ pub mod console;
 mod frequency;
 mod link;
 pub mod pace;
+pub mod profile;
 pub mod recipe;
 mod run;
 mod spread;

@@ -1,7 +1,7 @@
 //! A booted machine, and the commands that run in it.
 use std::{
     collections::VecDeque,
-    os::fd::AsRawFd,
+    os::{fd::AsRawFd, unix::net::UnixStream},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -13,10 +13,10 @@ use entrain_lab_agent::{
 };
 
 use super::{
-    Cgroups, Command, CpuClock, GuestSpec, MachineSpec, MemoryBackend, Outcome, Target, accel, clock, frequency,
+    Arch, Cgroups, Command, CpuClock, GuestSpec, MachineSpec, MemoryBackend, Outcome, Target, accel, clock, frequency,
     link::{Exchange, Link},
     pace::Clock,
-    recipe, spread,
+    profile, recipe, spread,
 };
 use crate::{
     Cache, FaultClass, LabError, Progress, Result, cancel,
@@ -48,6 +48,8 @@ pub struct Machine {
     spec: MachineSpec,
     kvm: bool,
     guests: std::sync::Mutex<Vec<GuestSpec>>,
+    /// Of its QEMU.
+    monitor: std::sync::Mutex<UnixStream>,
     booted: Duration,
     /// What QEMU boots stays in the cache for as long as it may read it.
     _images: crate::cache::Hold,
@@ -88,6 +90,7 @@ impl Machine {
             spec: spec.clone(),
             kvm,
             guests: Vec::new().into(),
+            monitor: ports.qmp.into(),
             booted: Duration::ZERO,
             _images: images.hold.clone(),
         };
@@ -415,6 +418,21 @@ impl Machine {
         self.known(guest)?;
         let commands = commands.iter().map(|&c| c.to_owned()).collect();
         self.link.exchange(Target::Host, |id| Request::Qmp { id, guest, commands })?.done("a QMP command", self.short())
+    }
+
+    /// Samples what its CPUs run, for so long by its own clock, and returns shares of functions as text. For the names of
+    /// BPF programs, `net.core.bpf_jit_kallsyms` must be 1 in it.
+    ///
+    /// # Errors
+    /// If it is no AArch64 machine that is emulated: of others the emulator does not tell host from guests.
+    pub fn profile(&self, span: Duration) -> Result<String> {
+        if self.kvm || self.spec.arch != Arch::Aarch64 {
+            return Err(LabError::Invalid("only emulated aarch64 machines can be sampled".into()));
+        }
+        let monitor = self.monitor.lock().expect("no panic under it");
+        let samples = profile::sample(&monitor, self.wall(span))?;
+        let symbols = self.run(Target::Host, Command::shell("cat /proc/kallsyms"))?;
+        Ok(samples.table(&String::from_utf8_lossy(&symbols.stdout)))
     }
 
     /// How many times slower than the computer's its time passes now.

@@ -9,7 +9,7 @@ use crossbeam_channel::RecvTimeoutError;
 use entrain_lab_machine::machine::{Command, GuestSpec, Machine, Running, Target};
 
 /// What a line of a script asks for.
-#[derive(Debug, Eq, PartialEq)]
+#[derive(Debug, PartialEq)]
 enum Line<'a> {
     Nothing,
     Shell(Target, &'a str),
@@ -20,6 +20,7 @@ enum Line<'a> {
     Reset(usize),
     Pause(usize),
     Resume(usize),
+    Profile { seconds: f64, file: &'a str },
 }
 
 /// Help on scripts, for the command's long help.
@@ -31,6 +32,7 @@ Without a terminal, lines are read from stdin and run one after the other:
   %get PATH FILE             copies a file out of it
   %start VCPUS MIB           starts one more guest
   %stop N, %reset N, %pause N, %resume N
+  %profile SECONDS FILE      samples what the host machine's CPUs run while the next lines go on
 A line '# …' is a comment. The exit status is that of the last line that failed.";
 
 fn parse(text: &str, default: Target) -> anyhow::Result<Line<'_>> {
@@ -48,6 +50,10 @@ fn parse(text: &str, default: Target) -> anyhow::Result<Line<'_>> {
     let Some(order) = text.strip_prefix('%') else { return Ok(Line::Shell(target, text)) };
     let words: Vec<&str> = order.split_whitespace().collect();
     let guest = |n: &str| n.parse::<usize>().with_context(|| format!("'{n}' is no guest's number"));
+    let span = |text: &str| {
+        let seconds = text.parse::<f64>().ok().filter(|s| (0.0..=600.0).contains(s));
+        seconds.with_context(|| format!("'{text}' is no number of seconds from 0 to 600"))
+    };
     Ok(match words[..] {
         ["put", file, path] => Line::Put { target, file, path },
         ["get", path, file] => Line::Get { target, path, file },
@@ -56,12 +62,22 @@ fn parse(text: &str, default: Target) -> anyhow::Result<Line<'_>> {
         ["reset", n] => Line::Reset(guest(n)?),
         ["pause", n] => Line::Pause(guest(n)?),
         ["resume", n] => Line::Resume(guest(n)?),
+        ["profile", seconds, file] => Line::Profile { seconds: span(seconds)?, file },
         _ => bail!("unknown order '%{order}' (see entrain lab shell --help)"),
     })
 }
 
 /// Runs the lines of stdin; returns the exit status of the last that failed, or 0.
 pub(super) fn run(machine: &Machine, default: Target, deadline: Duration) -> anyhow::Result<i32> {
+    std::thread::scope(|scope| lines(machine, default, deadline, scope))
+}
+
+fn lines<'a>(
+    machine: &'a Machine,
+    default: Target,
+    deadline: Duration,
+    scope: &'a std::thread::Scope<'a, '_>,
+) -> anyhow::Result<i32> {
     let (mut status, mut number) = (0, 0);
     let (lines, script) = crossbeam_channel::bounded(0);
     // Ends with the process: a read cannot be called off.
@@ -76,7 +92,14 @@ pub(super) fn run(machine: &Machine, default: Target, deadline: Duration) -> any
             }
         };
         number += 1;
-        let outcome = parse(&text, default).and_then(|line| one(machine, &line, deadline));
+        let outcome = parse(&text, default).and_then(|line| match line {
+            Line::Profile { seconds, file } => {
+                let (span, file) = (Duration::from_secs_f64(seconds), file.to_owned());
+                scope.spawn(move || profile(machine, span, &file));
+                Ok(0)
+            }
+            line => one(machine, &line, deadline),
+        });
         match outcome {
             Ok(0) => {}
             Ok(other) => {
@@ -93,9 +116,20 @@ pub(super) fn run(machine: &Machine, default: Target, deadline: Duration) -> any
     }
 }
 
+/// Beside the script, which has gone on: what fails is said, and is no line's status.
+fn profile(machine: &Machine, span: Duration, file: &str) {
+    let written = machine
+        .profile(span)
+        .map_err(anyhow::Error::from)
+        .and_then(|table| std::fs::write(file, table).with_context(|| format!("writing {file}")));
+    if let Err(error) = written {
+        eprintln!("%profile: {error:#}");
+    }
+}
+
 fn one(machine: &Machine, line: &Line<'_>, deadline: Duration) -> anyhow::Result<i32> {
     match *line {
-        Line::Nothing => {}
+        Line::Nothing | Line::Profile { .. } => {}
         Line::Shell(target, text) => {
             return stream(machine, machine.start(target, Command::shell(text).within(deadline))?);
         }
@@ -149,11 +183,12 @@ mod tests {
         assert_eq!(parse("@0 %put a /b"), Line::Put { target: Target::Guest(0), file: "a", path: "/b" });
         assert_eq!(parse("%start 4 384"), Line::Start { vcpus: 4, memory_mib: 384 });
         assert_eq!(parse("%reset 1"), Line::Reset(1));
+        assert_eq!(parse("%profile 0.5 a.txt"), Line::Profile { seconds: 0.5, file: "a.txt" });
     }
 
     #[test]
     fn mistakes_are_told() {
-        for text in ["@x ls", "@1", "%reset", "%reset x", "%boil 3"] {
+        for text in ["@x ls", "@1", "%reset", "%reset x", "%boil 3", "%profile -1 a", "%profile nan a"] {
             assert!(parse(text, Target::Host).is_err(), "{text}");
         }
     }
