@@ -87,22 +87,16 @@ impl Samples {
         }
     }
 
-    /// The functions of the host's kernel by their share of all samples, most first, with who has called them where they
-    /// call nobody; guests' kernels and all user code as one line each. `symbols` is the host's /proc/kallsyms.
-    pub fn table(&self, symbols: &str) -> String {
-        let mut functions: Vec<(u64, &str)> = symbols.lines().filter_map(symbol).collect();
-        functions.sort_unstable();
-        let name = |at: u64| match functions.partition_point(|(start, _)| *start <= at) {
-            0 => "?",
-            after => functions[after - 1].1,
-        };
+    /// The kernels' functions by their share of all samples, most first, with who has called them where they call nobody;
+    /// all user code is one line. `host` and `guest` are /proc/kallsyms of both; all guests are taken to be alike.
+    pub fn table(&self, host: &str, guest: &str) -> String {
+        let (host, guest) = (Symbols::of(host), Symbols::of(guest));
         let mut shares: BTreeMap<String, u64> = BTreeMap::new();
         for (place, count) in &self.0 {
             let function = match place.level {
                 0 => "user code".to_owned(),
-                1 => "guests' kernels".to_owned(),
-                _ if name(place.at) == name(place.from) => name(place.at).to_owned(),
-                _ => format!("{} < {}", name(place.at), name(place.from)),
+                1 => format!("guest: {}", guest.function(*place)),
+                _ => host.function(*place),
             };
             *shares.entry(function).or_default() += count;
         }
@@ -114,6 +108,29 @@ impl Samples {
             let _ = writeln!(text, "{:6.2} %  {function}", count as f64 * 100.0 / all.max(1) as f64);
         }
         text
+    }
+}
+
+/// A kernel's functions by their addresses.
+struct Symbols<'a>(Vec<(u64, &'a str)>);
+
+impl<'a> Symbols<'a> {
+    fn of(kallsyms: &'a str) -> Self {
+        let mut functions: Vec<_> = kallsyms.lines().filter_map(symbol).collect();
+        functions.sort_unstable();
+        Self(functions)
+    }
+
+    fn name(&self, at: u64) -> &'a str {
+        self.0.partition_point(|(start, _)| *start <= at).checked_sub(1).map_or("?", |before| self.0[before].1)
+    }
+
+    /// Where it was, and who called that: no more than the link register says.
+    fn function(&self, place: Place) -> String {
+        match (self.name(place.at), self.name(place.from)) {
+            (at, from) if at == from => at.to_owned(),
+            (at, from) => format!("{at} < {from}"),
+        }
     }
 }
 
@@ -140,7 +157,8 @@ mod tests {
         samples.add(TWO);
         let symbols =
             "ffff800081000000 t bpf_prog_3b374a_host_tick [bpf]\nffff800081271000 T leaf\nffff800081271200 d x\n";
-        assert_eq!(samples.table(symbols), "4 samples\n 50.00 %  guests' kernels\n 50.00 %  leaf < host_tick\n");
+        let guest = "0000000000000000 T early\n";
+        assert_eq!(samples.table(symbols, guest), "4 samples\n 50.00 %  guest: early\n 50.00 %  leaf < host_tick\n");
     }
 
     #[test]
@@ -149,6 +167,6 @@ mod tests {
         for text in ["", "PSTATE=0", "PC=zz PSTATE=1 - EL2h", "PC=1 PSTATE=1 - ELx"] {
             samples.add(text);
         }
-        assert_eq!(samples.table(""), "0 samples\n");
+        assert_eq!(samples.table("", ""), "0 samples\n");
     }
 }

@@ -431,8 +431,9 @@ impl Machine {
         }
         let monitor = self.monitor.lock().expect("no panic under it");
         let samples = profile::sample(&monitor, self.wall(span))?;
-        let symbols = self.run(Target::Host, Command::shell("cat /proc/kallsyms"))?;
-        Ok(samples.table(&String::from_utf8_lossy(&symbols.stdout)))
+        let symbols = |target| Ok(self.run(target, Command::shell("cat /proc/kallsyms"))?.text());
+        let guest = if self.guests() > 0 { symbols(Target::Guest(0))? } else { String::new() };
+        Ok(samples.table(&symbols(Target::Host)?, &guest))
     }
 
     /// How many times slower than the computer's its time passes now.
