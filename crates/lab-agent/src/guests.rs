@@ -3,7 +3,6 @@ use std::{
     collections::HashMap,
     fs,
     io::{self, Read, Write},
-    os::unix::net::UnixStream,
     path::Path,
     sync::{
         Arc, Mutex,
@@ -20,7 +19,7 @@ use crate::{
     frame::{Decoder, Frame, PIECE},
     message::Event,
     outbox::Outbox,
-    qemu::{self, Ports, Program, Qemu},
+    qemu::{Monitor, Ports, Program, Qemu},
 };
 
 /// QEMU answers at once where it runs, unless the development machine is overloaded.
@@ -42,7 +41,7 @@ pub(crate) struct Guests {
 #[derive(Debug)]
 struct Guest {
     qemu: Arc<Qemu>,
-    qmp: Arc<Mutex<UnixStream>>,
+    qmp: Arc<Mutex<Monitor>>,
     port: Sender<Vec<u8>>,
     /// Hands frames on until the port closes; what is left then is the beginning of a frame.
     reader: JoinHandle<Decoder>,
@@ -65,10 +64,10 @@ impl Started {
         let (qemu, ports) = Qemu::start(&Program { argv: vec![name.into()], ..Program::default() }, args.to_vec())?;
         let pid = qemu.pid().as_raw_nonzero().get();
         let scope = scope.map(|name| Scope::new(Path::new(cgroups::ROOT), number, name, pid)).transpose()?;
-        let this = Self { qemu: Arc::new(qemu), ports, scope };
+        let mut this = Self { qemu: Arc::new(qemu), ports, scope };
         // What answers has its vCPUs' threads.
         let commands = ["qmp_capabilities", "query-cpus-fast"].map(|name| format!(r#"{{"execute":"{name}"}}"#));
-        let vcpus = qemu::qmp(&this.ports.qmp, &commands, START_LIMIT)?;
+        let vcpus = this.ports.qmp.run(&commands, START_LIMIT)?;
         this.scope.as_ref().map_or(Ok(()), |scope| scope.take_vcpus(&vcpus))?;
         Ok(this)
     }
@@ -146,8 +145,8 @@ impl Guests {
         commands: &[String],
         scope: Option<&str>,
     ) -> io::Result<()> {
-        let target = self.begin(argv, scope)?;
-        qemu::qmp(&target.ports.qmp, commands, QMP_LIMIT)?;
+        let mut target = self.begin(argv, scope)?;
+        target.ports.qmp.run(commands, QMP_LIMIT)?;
         self.targets.lock().expect("no panic under it").insert(guest, target);
         Ok(())
     }
@@ -180,8 +179,7 @@ impl Guests {
     pub(crate) fn qmp(&self, guest: usize, commands: &[String]) -> io::Result<String> {
         let qmp = self.running.lock().expect("no panic under it").get(&guest).map(|g| Arc::clone(&g.qmp));
         let qmp = qmp.ok_or_else(|| io::Error::other("this guest is not running"))?;
-        let stream = qmp.lock().expect("no panic under it");
-        qemu::qmp(&stream, commands, QMP_LIMIT)
+        qmp.lock().expect("no panic under it").run(commands, QMP_LIMIT)
     }
 
     /// Hands a frame on to its guest. A guest that is gone gets nothing: the lab hears of its end by itself.

@@ -4,7 +4,7 @@
 //! end with the process.
 use std::{
     ffi::OsString,
-    io::{self, Read, Write},
+    io::{self, BufRead, BufReader, Write},
     os::{
         fd::{AsRawFd, OwnedFd, RawFd},
         unix::{net::UnixStream, process::CommandExt},
@@ -42,7 +42,7 @@ pub struct Ports {
     /// The agent's port.
     pub agent: UnixStream,
     /// QMP.
-    pub qmp: UnixStream,
+    pub qmp: Monitor,
 }
 
 /// A running QEMU. Dropping it kills the process and waits for its end.
@@ -67,7 +67,7 @@ impl Qemu {
             theirs.push(OwnedFd::from(qemus));
             Ok(ours)
         };
-        let ports = Ports { console: pair()?, agent: pair()?, qmp: pair()? };
+        let ports = Ports { console: pair()?, agent: pair()?, qmp: Monitor::new(pair()?) };
         let mut command = Command::new(&program.argv[0]);
         command.args(&program.argv[1..]).envs(program.env.iter().map(|(name, value)| (name, value)));
         for (id, fd) in ["console", "agent", "qmp"].iter().zip(&theirs) {
@@ -151,7 +151,7 @@ impl Drop for Qemu {
 fn keep(mut child: Child, done: &Done) {
     if let Some(stderr) = child.stderr.take() {
         // Ends with QEMU: nobody else holds the other end.
-        for line in io::BufRead::lines(io::BufReader::new(stderr)).map_while(Result::ok) {
+        for line in BufReader::new(stderr).lines().map_while(Result::ok) {
             if line.contains("warning:") {
                 tracing::debug!("QEMU: {line}");
             } else {
@@ -181,46 +181,53 @@ fn keep(mut child: Child, done: &Done) {
     tracing::debug!("QEMU ended: {status}");
 }
 
-/// Sends QMP commands one after the other and returns the last answer. `stream` is a fresh or used connection.
-pub fn qmp(stream: &UnixStream, commands: &[String], limit: Duration) -> io::Result<String> {
-    stream.set_read_timeout(Some(limit))?;
-    let mut out = stream;
-    let mut answer = String::new();
-    for command in commands {
-        writeln!(out, "{command}")?;
-        answer = loop {
-            let line = read_line(stream)?;
-            // The greeting and events come in between.
-            if line.contains("\"return\"") {
-                break line;
-            }
-            if line.contains("\"error\"") {
-                return Err(io::Error::other(line));
-            }
-        };
-    }
-    Ok(answer)
-}
+/// QEMU's monitor (QMP).
+#[derive(Debug)]
+pub struct Monitor(BufReader<UnixStream>);
 
-/// One line, byte by byte: QMP is rare, and nothing may be read beyond it.
-fn read_line(mut stream: &UnixStream) -> io::Result<String> {
-    let mut line = Vec::new();
-    let mut byte = [0];
-    let silent = |e: io::Error| match e.kind() {
-        io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "QEMU's monitor does not answer"),
-        _ => e,
-    };
-    while stream.read(&mut byte).map_err(silent)? == 1 {
-        if byte[0] == b'\n' {
-            return Ok(String::from_utf8_lossy(&line).into_owned());
-        }
-        line.push(byte[0]);
+impl Monitor {
+    fn new(stream: UnixStream) -> Self {
+        Self(BufReader::new(stream))
     }
-    Err(io::Error::new(io::ErrorKind::UnexpectedEof, "QEMU ended"))
+
+    /// Gives it commands one after the other and returns the last answer.
+    pub fn run(&mut self, commands: &[impl AsRef<str>], limit: Duration) -> io::Result<String> {
+        self.0.get_ref().set_read_timeout(Some(limit))?;
+        let mut answer = String::new();
+        for command in commands {
+            writeln!(self.0.get_mut(), "{}", command.as_ref())?;
+            answer = loop {
+                let line = self.line()?;
+                // The greeting and events come in between.
+                if line.contains("\"return\"") {
+                    break line;
+                }
+                if line.contains("\"error\"") {
+                    return Err(io::Error::other(line));
+                }
+            };
+        }
+        Ok(answer)
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = Vec::new();
+        let silent = |e: io::Error| match e.kind() {
+            io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "QEMU's monitor does not answer"),
+            _ => e,
+        };
+        self.0.read_until(b'\n', &mut line).map_err(silent)?;
+        if line.pop() != Some(b'\n') {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "QEMU ended"));
+        }
+        Ok(String::from_utf8_lossy(&line).into_owned())
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
     use super::*;
 
     fn shell(script: &str) -> Program {
@@ -243,6 +250,19 @@ mod tests {
         assert!(qemu.wait(Duration::from_secs(10)));
         assert_eq!(qemu.ended().unwrap().code(), Some(3));
         assert_eq!(ports.agent.read(&mut [0; 8]).unwrap(), 0);
+    }
+
+    #[test]
+    fn the_monitor_answers_between_events_refuses_and_ends() {
+        let (ours, mut qemus) = UnixStream::pair().unwrap();
+        qemus.write_all(b"{\"QMP\": {}}\n{\"event\": \"X\"}\n{\"return\": 1}\n{\"error\": 2}\n{\"ret").unwrap();
+        let mut monitor = Monitor::new(ours);
+        let mut run = || monitor.run(&["{}"], Duration::from_millis(50));
+        assert_eq!(run().unwrap(), "{\"return\": 1}");
+        assert_eq!(run().unwrap_err().to_string(), "{\"error\": 2}");
+        assert_eq!(run().unwrap_err().kind(), io::ErrorKind::TimedOut);
+        drop(qemus);
+        assert!(run().is_err(), "QEMU has ended");
     }
 
     #[test]

@@ -7,10 +7,10 @@
 use std::{
     collections::BTreeMap,
     fmt::Write as _,
-    io::{BufRead, BufReader, Write as _},
-    os::unix::net::UnixStream,
     time::{Duration, Instant},
 };
+
+use entrain_lab_agent::qemu::Monitor;
 
 use crate::{LabError, Result, cancel};
 
@@ -32,34 +32,18 @@ struct Place {
 }
 
 /// Takes samples for so long, by the computer's clock.
-pub(super) fn sample(monitor: &UnixStream, span: Duration) -> Result<Samples> {
+pub(super) fn sample(monitor: &mut Monitor, span: Duration) -> Result<Samples> {
     let failed = |e| LabError::io("QEMU's monitor", e);
-    monitor.set_read_timeout(Some(ANSWER)).map_err(failed)?;
-    let mut reader = BufReader::new(monitor);
-    let mut ask = |command: &str| -> Result<String> {
-        writeln!(&mut &*monitor, "{command}").map_err(failed)?;
-        loop {
-            let mut line = String::new();
-            if reader.read_line(&mut line).map_err(failed)? == 0 {
-                return Err(LabError::Invalid("QEMU has ended".into()));
-            }
-            let answer: serde_json::Value = serde_json::from_str(&line).map_err(|e| failed(e.into()))?;
-            // The greeting and events come in between.
-            if let Some(text) = answer.get("return") {
-                return Ok(text.as_str().unwrap_or_default().to_owned());
-            }
-            if let Some(error) = answer.get("error") {
-                return Err(LabError::Invalid(format!("QEMU's monitor: {error}")));
-            }
-        }
-    };
     // The monitor takes this once; it refuses a second time, which changes nothing.
-    let _ = ask(r#"{"execute":"qmp_capabilities"}"#);
+    let _ = monitor.run(&[r#"{"execute":"qmp_capabilities"}"#], ANSWER);
+    let registers = [r#"{"execute":"human-monitor-command","arguments":{"command-line":"info registers -a"}}"#];
     let mut samples = Samples::default();
     let until = Instant::now() + span;
     while Instant::now() < until {
         cancel::check()?;
-        samples.add(&ask(r#"{"execute":"human-monitor-command","arguments":{"command-line":"info registers -a"}}"#)?);
+        let answer = monitor.run(&registers, ANSWER).map_err(failed)?;
+        let answer: serde_json::Value = serde_json::from_str(&answer).map_err(|e| failed(e.into()))?;
+        samples.add(answer["return"].as_str().unwrap_or_default());
         std::thread::sleep(PAUSE);
     }
     Ok(samples)

@@ -1,7 +1,7 @@
 //! A booted machine, and the commands that run in it.
 use std::{
     collections::VecDeque,
-    os::{fd::AsRawFd, unix::net::UnixStream},
+    os::fd::AsRawFd,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -9,7 +9,7 @@ use std::{
 use entrain_lab_agent::{
     frame::PIECE,
     message::{Event, Request},
-    qemu::Qemu,
+    qemu::{Monitor, Qemu},
 };
 
 use super::{
@@ -48,8 +48,7 @@ pub struct Machine {
     spec: MachineSpec,
     kvm: bool,
     guests: std::sync::Mutex<Vec<GuestSpec>>,
-    /// Of its QEMU.
-    monitor: std::sync::Mutex<UnixStream>,
+    monitor: std::sync::Mutex<Monitor>,
     booted: Duration,
     /// What QEMU boots stays in the cache for as long as it may read it.
     _images: crate::cache::Hold,
@@ -429,8 +428,7 @@ impl Machine {
         if self.kvm || self.spec.arch != Arch::Aarch64 {
             return Err(LabError::Invalid("only emulated aarch64 machines can be sampled".into()));
         }
-        let monitor = self.monitor.lock().expect("no panic under it");
-        let samples = profile::sample(&monitor, self.wall(span))?;
+        let samples = profile::sample(&mut self.monitor.lock().expect("no panic under it"), self.wall(span))?;
         let symbols = |target| Ok(self.run(target, Command::shell("cat /proc/kallsyms"))?.text());
         let guest = if self.guests() > 0 { symbols(Target::Guest(0))? } else { String::new() };
         Ok(samples.table(&symbols(Target::Host)?, &guest))

@@ -92,14 +92,7 @@ fn lines<'a>(
             }
         };
         number += 1;
-        let outcome = parse(&text, default).and_then(|line| match line {
-            Line::Profile { seconds, file } => {
-                let (span, file) = (Duration::from_secs_f64(seconds), file.to_owned());
-                scope.spawn(move || profile(machine, span, &file));
-                Ok(0)
-            }
-            line => one(machine, &line, deadline),
-        });
+        let outcome = parse(&text, default).and_then(|line| one(machine, &line, deadline, scope));
         match outcome {
             Ok(0) => {}
             Ok(other) => {
@@ -127,9 +120,15 @@ fn profile(machine: &Machine, span: Duration, file: &str) {
     }
 }
 
-fn one(machine: &Machine, line: &Line<'_>, deadline: Duration) -> anyhow::Result<i32> {
+/// Runs one line; what goes on beside the next ones, in `scope`.
+fn one<'a>(
+    machine: &'a Machine,
+    line: &Line<'_>,
+    deadline: Duration,
+    scope: &'a std::thread::Scope<'a, '_>,
+) -> anyhow::Result<i32> {
     match *line {
-        Line::Nothing | Line::Profile { .. } => {}
+        Line::Nothing => {}
         Line::Shell(target, text) => {
             return stream(machine, machine.start(target, Command::shell(text).within(deadline))?);
         }
@@ -150,6 +149,10 @@ fn one(machine: &Machine, line: &Line<'_>, deadline: Duration) -> anyhow::Result
         Line::Reset(n) => machine.reset_guest(n)?,
         Line::Pause(n) => machine.pause_guest(n)?,
         Line::Resume(n) => machine.resume_guest(n)?,
+        Line::Profile { seconds, file } => {
+            let (span, file) = (Duration::from_secs_f64(seconds), file.to_owned());
+            scope.spawn(move || profile(machine, span, &file));
+        }
     }
     Ok(0)
 }
