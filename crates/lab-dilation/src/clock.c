@@ -7,9 +7,10 @@
  * CPU time are left alone. What is not covered: waits by futex(2) that a library makes by itself, and io_uring's
  * timeouts.
  *
- * On x86_64 QEMU reads the CPU's time stamp counter by an instruction. The kernel is asked to let it trap
- * (PR_SET_TSC), and the trap answers with the machine's time in ns: a counter of 1 GHz. The trap outlives an exec while
- * its handler does not, so the process must not execute another program; QEMU executes none.
+ * On x86_64 QEMU reads the CPU's time stamp counter by an instruction, for a machine that has one itself (`counted`).
+ * The kernel is asked to let it trap (PR_SET_TSC), and the trap answers with the machine's time in ns: a counter of
+ * 1 GHz. The trap outlives an exec while its handler does not, so the process must not execute another program; QEMU
+ * executes none.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -43,12 +44,26 @@
 /* NULL: not told to, the clocks are the computer's. */
 static const volatile struct entrain_lab_clock *control;
 
-/* The system call itself: the vDSO's way reads the counter that traps. */
+#define REAL(name)                                                                                                     \
+	({                                                                                                             \
+		static __typeof__(&name) real_;                                                                        \
+		if (!real_)                                                                                            \
+			real_ = (__typeof__(&name))dlsym(RTLD_NEXT, #name);                                            \
+		real_;                                                                                                 \
+	})
+
+/*
+ * The C library's way is the vDSO's, which reads the counter. Where that traps the system call itself is left, ten times
+ * as long; QEMU looks at the clock with its one lock held, so the other emulated CPUs wait for it.
+ */
 static int64_t computer_ns(clockid_t clock)
 {
 	struct timespec now;
 
-	syscall(SYS_clock_gettime, clock, &now);
+	if (control && control->counted)
+		syscall(SYS_clock_gettime, clock, &now);
+	else
+		REAL(clock_gettime)(clock, &now);
 	return now.tv_sec * SEC_NS + now.tv_nsec;
 }
 
@@ -105,14 +120,6 @@ static int64_t later(int64_t now, int64_t span)
 {
 	return span > INT64_MAX - now ? INT64_MAX : now + span;
 }
-
-#define REAL(name)                                                                                                     \
-	({                                                                                                             \
-		static __typeof__(&name) real_;                                                                        \
-		if (!real_)                                                                                            \
-			real_ = (__typeof__(&name))dlsym(RTLD_NEXT, #name);                                            \
-		real_;                                                                                                 \
-	})
 
 /* Clocks. */
 
@@ -426,5 +433,6 @@ __attribute__((constructor)) static void begin(void)
 	}
 	close(fd);
 	control = page;
-	trap_counter();
+	if (control->counted)
+		trap_counter();
 }

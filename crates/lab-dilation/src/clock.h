@@ -20,6 +20,7 @@ struct entrain_lab_clock {
 	int64_t machine_ns;
 	uint64_t rate;	     /* 2^32 / N */
 	int64_t realtime_ns; /* CLOCK_REALTIME less CLOCK_MONOTONIC, of the computer and of the machine alike */
+	uint64_t counted;    /* the emulated CPU has the time stamp counter of the computer's: it is to follow */
 };
 
 #endif

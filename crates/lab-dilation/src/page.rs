@@ -32,6 +32,7 @@ struct Layout {
     machine_ns: AtomicI64,
     rate: AtomicU64,
     realtime_ns: AtomicI64,
+    counted: AtomicU64,
 }
 
 /// The page, shared with the process.
@@ -48,7 +49,7 @@ unsafe impl Send for Page {}
 unsafe impl Sync for Page {}
 
 impl Page {
-    pub(crate) fn new() -> io::Result<Self> {
+    pub(crate) fn new(counted: bool) -> io::Result<Self> {
         let file = File::from(memfd_create("entrain-lab-clock-page", MemfdFlags::CLOEXEC)?);
         file.set_len(size_of::<Layout>() as u64)?;
         // SAFETY: a new mapping, at a place of the kernel's choice, of a file that was made as long as it.
@@ -62,6 +63,7 @@ impl Page {
         layout.machine_ns.store(now, Ordering::Relaxed);
         layout.rate.store(ONE as u64, Ordering::Relaxed);
         layout.realtime_ns.store(clock(ClockId::Realtime) - now, Ordering::Relaxed);
+        layout.counted.store(u64::from(counted), Ordering::Relaxed);
         layout.magic.store(MAGIC, Ordering::Release);
         Ok(page)
     }
@@ -124,7 +126,7 @@ mod tests {
 
     #[test]
     fn time_does_not_jump_when_its_pace_changes() {
-        let page = Page::new().unwrap();
+        let page = Page::new(false).unwrap();
         let mut last = page.now();
         for factor in [1.0, 1000.0, 3.0, 0.5, 40.0] {
             page.set(factor);
@@ -143,7 +145,7 @@ mod tests {
             .filter_map(|line| line.trim().strip_prefix("uint64_t ").or(line.trim().strip_prefix("int64_t ")))
             .filter_map(|rest| rest.split(';').next())
             .collect();
-        assert_eq!(fields, ["magic", "seq", "computer_ns", "machine_ns", "rate", "realtime_ns"]);
+        assert_eq!(fields, ["magic", "seq", "computer_ns", "machine_ns", "rate", "realtime_ns", "counted"]);
         assert_eq!(size_of::<Layout>(), 8 * fields.len());
         assert!(header.contains(&format!("{MAGIC:#x}ULL")));
     }

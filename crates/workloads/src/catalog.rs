@@ -103,6 +103,8 @@ metrics! {
     IPI_RUNNING = "ipi_running" "ns" Lower "an interrupt to a CPU that computes, and its answer";
     WAKE_HALTED = "wake_halted" "ns" Lower "from a wake-up until the thread runs, on a CPU that was idle";
     HYPERCALL = "hypercall" "ns" Lower "a VM's exit into KVM and back";
+    CLOCK_READ = "clock_read" "ns" Lower "one look at the monotonic clock";
+    CLOCK_READ_BOTH = "clock_read_both" "ns" Lower "one look at the monotonic clock while another CPU looks, too";
     THROUGHPUT = "throughput" "MB/s" Higher "dbench's throughput";
     LATENCY_MAX = "latency_max" "ms" Lower "the longest operation of any client";
     MESSAGES = "messages_per_s" "1/s" Higher "messages passed per second in hackbench's timed phase";
@@ -237,7 +239,18 @@ pub static LOADS: &[Load] = &[
         argv: &["costs"],
         program: None,
         about: "what single operations cost: system call, fault, switch, interrupt, timer, hypercall, copy",
-        metrics: &[&SYSCALL, &PAGE_FAULT, &SWITCH, &COPY, &TIMER_LATE, &IPI_RUNNING, &WAKE_HALTED, &HYPERCALL],
+        metrics: &[
+            &SYSCALL,
+            &PAGE_FAULT,
+            &SWITCH,
+            &COPY,
+            &TIMER_LATE,
+            &CLOCK_READ,
+            &CLOCK_READ_BOTH,
+            &IPI_RUNNING,
+            &WAKE_HALTED,
+            &HYPERCALL,
+        ],
     },
     Load {
         name: "spinning",

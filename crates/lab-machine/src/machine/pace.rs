@@ -78,8 +78,9 @@ impl<'de> Deserialize<'de> for Pace {
 pub(crate) struct Clock(Option<Arc<Dilation>>);
 
 impl Clock {
-    pub(crate) fn dilated() -> std::io::Result<Self> {
-        Ok(Self(Some(Arc::new(Dilation::new()?))))
+    /// `counted`: its CPUs have the computer's time stamp counter.
+    pub(crate) fn dilated(counted: bool) -> std::io::Result<Self> {
+        Ok(Self(Some(Arc::new(Dilation::new(counted)?))))
     }
 
     pub(crate) fn dilation(&self) -> Option<&Dilation> {
@@ -131,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_span_of_the_machines_is_longer_outside() {
-        let clock = Clock::dilated().unwrap();
+        let clock = Clock::dilated(false).unwrap();
         let second = Duration::from_secs(1);
         assert_eq!(clock.wall(second), second);
         assert_eq!(clock.limit(2 * second, second), 3 * second);

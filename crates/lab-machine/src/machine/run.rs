@@ -512,7 +512,7 @@ fn clock(spec: &MachineSpec, kvm: bool) -> Result<Clock> {
     if kvm {
         return Err(LabError::Invalid("only an emulated machine's time can be dilated: use --accel tcg".into()));
     }
-    Clock::dilated().map_err(|e| LabError::io("memory for the machine's clock", e))
+    Clock::dilated(spec.arch == Arch::X86_64).map_err(|e| LabError::io("memory for the machine's clock", e))
 }
 
 /// Tells the link of QEMU's end.

@@ -30,6 +30,18 @@ pub(super) fn syscall(_session: &Session, slice: Slice) -> Result<Option<f64>> {
     slice.per_operation(CALLS, call).map(Some)
 }
 
+/// One look at the monotonic clock, ns: what a program pays, and a scheduler as often as it wants to know how long.
+pub(super) fn clock(_session: &Session, slice: Slice) -> Result<Option<f64>> {
+    slice.per_operation(CALLS, look_at_the_clock).map(Some)
+}
+
+pub(super) fn look_at_the_clock(times: u32) -> Result<()> {
+    for _ in 0..times {
+        std::hint::black_box(now_ns());
+    }
+    Ok(())
+}
+
 /// The first touch of an anonymous page, ns.
 pub(super) fn page_fault(_session: &Session, slice: Slice) -> Result<Option<f64>> {
     let pages = Pages::small(FAULTS)?;

@@ -64,6 +64,8 @@ const ALL: &[(&Metric, Measure)] = &[
     (&catalog::SWITCH, local::switch),
     (&catalog::COPY, local::copy),
     (&catalog::TIMER_LATE, local::timer),
+    (&catalog::CLOCK_READ, local::clock),
+    (&catalog::CLOCK_READ_BOTH, remote::clock),
     (&catalog::IPI_RUNNING, remote::running),
     (&catalog::WAKE_HALTED, remote::halted),
     (&catalog::HYPERCALL, exit::hypercall),

@@ -1,6 +1,7 @@
 //! Costs between two CPUs: an interrupt to one that runs, and to one that is idle.
 
 use super::Slice;
+use super::local::look_at_the_clock;
 use crate::clock::now_ns;
 use crate::cpu;
 use crate::membarrier;
@@ -11,20 +12,42 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 const INTERRUPTS: u32 = 20;
+const LOOKS: u32 = 200;
 /// Longer than an idle CPU needs to halt.
 const REST_NS: u64 = 100_000;
 
 /// An interrupt to a CPU that computes in user mode, and its answer, ns (membarrier).
 pub(super) fn running(session: &Session, slice: Slice) -> Result<Option<f64>> {
-    let Some((own, other)) = pair(session) else { return Ok(None) };
+    let Some(cpus) = pair(session) else { return Ok(None) };
     membarrier::register()?;
+    let interrupt =
+        || slice.per_operation(INTERRUPTS, |count| (0..count).try_for_each(|_| Ok(membarrier::interrupt()?)));
+    beside(cpus, std::hint::spin_loop, interrupt).map(Some)
+}
+
+/// One look at the clock while another CPU looks at it without a pause, ns. Real CPUs have a counter each; an emulator
+/// may have one for all.
+pub(super) fn clock(session: &Session, slice: Slice) -> Result<Option<f64>> {
+    let Some(cpus) = pair(session) else { return Ok(None) };
+    let look = || {
+        std::hint::black_box(now_ns());
+    };
+    beside(cpus, look, || slice.per_operation(LOOKS, look_at_the_clock)).map(Some)
+}
+
+/// What `measure` finds on the first of two CPUs while the other one does `busy` again and again.
+fn beside(
+    (own, other): (usize, usize),
+    busy: impl Fn() + Sync,
+    measure: impl FnOnce() -> Result<f64> + Send,
+) -> Result<f64> {
     let (stop, up) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let _ = cpu::pin(other);
             up.store(true, Release);
             while !stop.load(Relaxed) {
-                std::hint::spin_loop();
+                busy();
             }
         });
         let measured = scope.spawn(|| {
@@ -32,11 +55,11 @@ pub(super) fn running(session: &Session, slice: Slice) -> Result<Option<f64>> {
             while !up.load(Acquire) {
                 std::hint::spin_loop();
             }
-            slice.per_operation(INTERRUPTS, |count| (0..count).try_for_each(|_| Ok(membarrier::interrupt()?)))
+            measure()
         });
         let result = measured.join().expect("measuring does not panic");
         stop.store(true, Relaxed);
-        result.map(Some)
+        result
     })
 }
 
