@@ -53,8 +53,8 @@ static const volatile struct entrain_lab_clock *control;
 	})
 
 /*
- * The C library's way is the vDSO's, which reads the counter. Where that traps the system call itself is left, ten times
- * as long; QEMU looks at the clock with its one lock held, so the other emulated CPUs wait for it.
+ * The C library's way is the vDSO's, which reads the counter. Where that traps the system call itself is left, ten
+ * times as long; QEMU looks at the clock with its one lock held, so the other emulated CPUs wait for it.
  */
 static int64_t computer_ns(clockid_t clock)
 {
@@ -364,6 +364,24 @@ int sem_timedwait(sem_t *restrict sem, const struct timespec *restrict deadline)
 	if (!control)
 		return REAL(sem_timedwait)(sem, deadline);
 	return sem_clockwait(sem, CLOCK_REALTIME, deadline);
+}
+
+/*
+ * Emulated CPUs take QEMU's one lock for each interrupt and each look at a device, for less time than it takes to put a
+ * thread to sleep and to wake it, which the machine inside would take for a CPU that stands still: whoever waits for a
+ * mutex looks again some times first. Only mutexes that ask for nothing else.
+ */
+int pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attr)
+{
+	pthread_mutexattr_t adaptive;
+	int error;
+
+	if (attr || pthread_mutexattr_init(&adaptive))
+		return REAL(pthread_mutex_init)(mutex, attr);
+	pthread_mutexattr_settype(&adaptive, PTHREAD_MUTEX_ADAPTIVE_NP);
+	error = REAL(pthread_mutex_init)(mutex, &adaptive);
+	pthread_mutexattr_destroy(&adaptive);
+	return error;
 }
 
 /* The time stamp counter. */
