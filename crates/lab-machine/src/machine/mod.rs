@@ -9,6 +9,7 @@ use self::{pace::Pace, topology::Topology};
 pub use self::run::{Machine, Running};
 
 pub mod accel;
+mod awake;
 mod calibrate;
 mod clock;
 pub mod console;

@@ -13,7 +13,8 @@ use entrain_lab_agent::{
 };
 
 use super::{
-    Arch, Cgroups, Command, CpuClock, GuestSpec, MachineSpec, MemoryBackend, Outcome, Target, accel, clock, frequency,
+    Arch, Cgroups, Command, CpuClock, GuestSpec, MachineSpec, MemoryBackend, Outcome, Target, accel, awake, clock,
+    frequency,
     link::{Exchange, Link},
     pace::Clock,
     profile, recipe, spread,
@@ -52,6 +53,8 @@ pub struct Machine {
     booted: Duration,
     /// What QEMU boots stays in the cache for as long as it may read it.
     _images: crate::cache::Hold,
+    /// An emulated machine's CPUs sleep and wake up as the computer's do, only longer.
+    _awake: Option<std::fs::File>,
 }
 
 impl Machine {
@@ -92,6 +95,7 @@ impl Machine {
             monitor: ports.qmp.into(),
             booted: Duration::ZERO,
             _images: images.hold.clone(),
+            _awake: (!kvm).then(|| awake::stay(std::path::Path::new("/dev/cpu_dma_latency"))).flatten(),
         };
         machine.await_start(Target::Host)?;
         if !kvm {
