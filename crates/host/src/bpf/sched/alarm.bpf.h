@@ -34,12 +34,6 @@ static __always_inline void cpu__alarm(struct cpu_ctx *c, __u32 cpu, __u64 at, _
 	bpf_timer_start(&r->timer, entrain_before(now, at) ? at - now : 0, BPF_F_TIMER_CPU_PIN);
 }
 
-/* For how long the task that runs is left in peace by plain tasks. */
-static __always_inline __u64 cpu__peace(const struct cpu_ctx *c)
-{
-	return cpu__costs(c, protect_costs, min_run_ns);
-}
-
 /*
  * Looks for the sake of turns come the later, the more of them have changed nothing, and in time where most change
  * something: where whoever runs leaves by himself before his protection ends, each is an interrupt for nothing.
@@ -69,6 +63,19 @@ static __always_inline void cpu__alarm_turn(struct cpu_ctx *c, __u32 cpu, __u64 
 static __always_inline __u64 cpu__turn_end(const struct cpu_ctx *c)
 {
 	return c->turn + entrain_sub(cpu__slice(c), c->less);
+}
+
+/*
+ * Whether the CPU is looked at as soon as anybody who waits may want it: whoever runs is left in peace until then, or
+ * until the turn is over. When that is exactly, for whoever is first by then, the timer works out.
+ */
+static __always_inline bool cpu__looks_soon(const struct cpu_ctx *c, __u64 now)
+{
+	__u64 at = c->came + cpu__peace(c), end = cpu__turn_end(c);
+
+	if (entrain_before(end, at))
+		at = end;
+	return cpu__looks_by(c, at + cpu__look_later(c) + cpu__costs(c, look_costs, lend_ns), now);
 }
 
 /* When the task that runs is to be looked at: somebody waits. */
@@ -103,7 +110,7 @@ static __always_inline void wanting__waits(const struct wanting *w, struct cpu_c
 {
 	__u64 end, after;
 
-	if (!c->started || c->granted)
+	if (!c->started || c->granted || cpu__looks_soon(c, now))
 		return;
 	end = cpu__turn_end(c);
 	after = woke && use_wake_preempt ? now + wanting__takes_after(w, c, now) : end;
@@ -115,7 +122,7 @@ static __always_inline void cpu__turn_ends(struct cpu_ctx *c, __u32 cpu, __u64 n
 {
 	__u64 at;
 
-	if (c->waiting <= 0 || !c->started || c->granted)
+	if (c->waiting <= 0 || !c->started || c->granted || (!c->due && cpu__looks_soon(c, now)))
 		return;
 	at = cpu__due_before(c, cpu__next_look(c, cpu, now));
 	/* A timer that is due later is served in time; for one that is late already, whoever runs ends his protection.

@@ -19,7 +19,7 @@ static __always_inline bool cpu__choose(struct cpu_ctx *c, __s32 cpu, struct tas
 	struct task_ctx *t = NULL;
 	__u64 first = 0, clock = 0;
 	__s32 behind = -1;
-	bool waits, stays;
+	bool waits, stays, compares;
 
 	/* The kernel keeps the one that ran when nothing is dispatched and it has a slice. */
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED))
@@ -42,12 +42,19 @@ static __always_inline bool cpu__choose(struct cpu_ctx *c, __s32 cpu, struct tas
 			return false;
 		t = NULL;
 	}
-	waits = cpu__first_vtime(c, cpu, &first);
 	/* One that yielded makes way even where its clock is behind. */
 	stays = t && t->started && !t->leaving;
+	/*
+	 * The clocks of this queue's first and of other queues' are far apart before a task is moved: where vCPUs halt
+	 * at each few us they are not compared at each switch.
+	 */
+	compares = cpu__others_wait(c) && (t || !entrain_before(now, c->compares));
+	if (compares)
+		c->compares = now + cpu__peace(c);
+	waits = t || compares ? cpu__first_vtime(c, cpu, &first) : c->waiting > 0;
 	if (stays)
 		clock = cpu__running_vtime(c, now);
-	if (waits || stays)
+	if (compares && (waits || stays))
 		behind = cpu__behind(c, cpu, stays && (!waits || entrain_before(clock, first)) ? clock : first);
 	if (waits || behind >= 0) {
 		if (stays && behind < 0 && entrain_before(clock, first)) {

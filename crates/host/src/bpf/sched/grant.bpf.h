@@ -89,11 +89,10 @@ static __always_inline void cpu__spinner_goes_on(const struct task_ctx *t, struc
 	struct task_ctx *s = p ? task__ctx(p) : NULL;
 
 	c->spinner = 0;
-	if (!entrain_before(now, cpu__turn_end(c)))
+	if (!entrain_before(now, cpu__turn_end(c)) || cpu__has_next(c, now) || !s || !s->queued ||
+	    s->pub.tgid != t->pub.tgid)
 		return;
-	if (!s || !s->queued || s->pub.tgid != t->pub.tgid || (c->next && !entrain_before(c->next_until, now)))
-		return;
-	cpu__put_next(c, p, STAY_FOR_SECTION, now);
+	cpu__put_next(c, p->scx.tid, STAY_FOR_SECTION, now);
 	/* It is looked at by this timer, which costs nothing to start here. */
 	cpu__alarm(c, cpu, now + cpu__costs(c, look_costs, lend_ns), now);
 }

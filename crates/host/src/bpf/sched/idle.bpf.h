@@ -15,6 +15,26 @@
 #define CLAIM_TRIES 4
 
 /*
+ * Whether no CPU idles: nobody need look for one. A CPU says that it idles and then looks whether somebody waits;
+ * whoever waits is counted and then asks this: one of the two sees the other. While the kernel runs tasks without its
+ * scheduler (suspend) CPUs come to idle without a word: so a task is never left to one that runs nobody of ours.
+ */
+static __always_inline bool cpus__are_busy(const struct cpu_ctx *c)
+{
+	__u32 l;
+
+	if (!c->started || READ_ONCE(llc__queue(c->llc)->idle) > 0)
+		return false;
+	if (nr_llcs <= 1)
+		return true;
+	bpf_for (l, 0, llcs_end) {
+		if (READ_ONCE(llc__queue(l)->idle) > 0)
+			return false;
+	}
+	return true;
+}
+
+/*
  * What tells whether a task has come to a queue of an LLC since a look: the sum over its queues of those that ever
  * came, and which LLC it is. A number of those that wait would not tell: one may have gone as another one came.
  */
@@ -169,6 +189,8 @@ static __always_inline bool task__kick_idle(struct task_struct *p, __s32 cpu, bo
 	__s32 idle;
 	__u32 i;
 
+	if (cpus__are_busy(cpu__ctx(cpu)))
+		return false;
 	bpf_for (i, 0, CLAIM_TRIES) {
 		if (bound)
 			idle = scx_bpf_test_and_clear_cpu_idle(cpu) ? cpu : -1;
@@ -207,9 +229,12 @@ static __always_inline void cpu__pass_claim(struct cpu_ctx *c, struct task_struc
 static __always_inline void cpu__idle(__s32 cpu)
 {
 	struct cpu_ctx *c = cpu__ctx(cpu);
+	__u32 llc = c->llc;
 
 	c->claimed = 0;
-	__sync_lock_test_and_set(&c->idles, 1);
+	/* One that came to idle without a word has left it with none: it is counted still. */
+	if (!c->offline && !__sync_lock_test_and_set(&c->idles, 1 + llc))
+		__sync_fetch_and_add(&llc__queue(llc)->idle, 1);
 	if (cpu__sees_more(cpu))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
@@ -217,7 +242,10 @@ static __always_inline void cpu__idle(__s32 cpu)
 /* ops.update_idle, of a CPU that runs somebody next. From here on a claim is seen by ops.running, or not made. */
 static __always_inline void cpu__leaves_idle(__s32 cpu)
 {
-	__sync_lock_test_and_set(&cpu__ctx(cpu)->idles, 0);
+	__u64 counted = __sync_lock_test_and_set(&cpu__ctx(cpu)->idles, 0);
+
+	if (counted)
+		__sync_fetch_and_add(&llc__queue(counted - 1)->idle, -1);
 }
 
 /*

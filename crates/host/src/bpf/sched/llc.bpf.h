@@ -114,12 +114,14 @@ static __always_inline void llc__arrange(bool running)
 		q = llc__queue(llc_of[i]);
 		llc_cpus[(q->first + q->fill) & (SCHED_MAX_CPUS - 1)] = i;
 		c->place = q->fill++;
-		if (c->llc == llc_of[i])
-			continue;
-		if (running)
-			cpu__join_llc(c, i, llc_of[i]);
-		else
+		/* Until they say otherwise, all may idle. */
+		if (!running) {
 			c->llc = llc_of[i];
+			c->idles = 1 + llc_of[i];
+			q->idle++;
+		} else if (c->llc != llc_of[i]) {
+			cpu__join_llc(c, i, llc_of[i]);
+		}
 	}
 	nr_llcs = llcs;
 	llcs_end = end;

@@ -125,10 +125,16 @@ static __always_inline bool task__take(struct task_struct *p, struct task_ctx *t
 	return moved;
 }
 
-/* This CPU takes the task next, whoever is first in its queue. */
-static __always_inline void cpu__put_next(struct cpu_ctx *c, struct task_struct *p, enum short_stay stay, __u64 now)
+/* Whether somebody is to go next here, whoever is first in the queue. */
+static __always_inline bool cpu__has_next(const struct cpu_ctx *c, __u64 now)
 {
-	c->next = p->scx.tid;
+	return c->next && !entrain_before(c->next_until, now);
+}
+
+/* This CPU takes the task of that scx tid next. */
+static __always_inline void cpu__put_next(struct cpu_ctx *c, __u64 tid, enum short_stay stay, __u64 now)
+{
+	c->next = tid;
 	c->next_stay = stay;
 	c->next_until = now + YIELD_STALE_NS;
 }
@@ -232,6 +238,12 @@ static __always_inline bool cpu__first_vtime(const struct cpu_ctx *c, __u32 cpu,
 	return true;
 }
 
+/* Whether somebody waits for another CPU of the LLC. */
+static __always_inline bool cpu__others_wait(const struct cpu_ctx *c)
+{
+	return llc__queue(c->llc)->waiting > (c->waiting > 0);
+}
+
 /*
  * Another CPU of the LLC whose first task has fallen behind all that this CPU could run: `ours` is the clock of the
  * best of them. -1: none. Looks at a few queues, in turn.
@@ -240,8 +252,6 @@ static __always_inline __s32 cpu__behind(struct cpu_ctx *c, __s32 cpu, __u64 our
 {
 	__u32 i;
 
-	if (llc__queue(c->llc)->waiting <= (c->waiting > 0))
-		return -1;
 	bpf_for (i, 0, FETCH_SCAN) {
 		struct task_struct *p;
 		struct task_ctx *t;

@@ -160,9 +160,10 @@ struct cpu_ctx {
 	__u64 seen; /* what had come to the queues when it found no task for itself, as cpu__sees_more() sums it */
 	__u32 vain; /* looks for the sake of turns that changed nothing, less those that did */
 	__u32 pad;
-	__u64 spinner; /* scx tid of the vCPU that gave way here, as it spun, to a sibling that holds something; 0 =
-			  none */
-	__u64 pad2[2];
+	__u64 spinner;	/* scx tid of the vCPU that gave way here, as it spun, to a sibling that holds something; 0 =
+			   none */
+	__u64 compares; /* when queues of other CPUs are looked into again, at the soonest */
+	__u64 pad2;
 	union {
 		struct {
 			__s32 waiting; /* tasks in its queue */
@@ -176,7 +177,7 @@ struct cpu_ctx {
 	__u64 target;	 /* ... and the shortest of these targets, ns */
 	__u64 load;	 /* shares of the tasks in its queue */
 	__u64 claimed;	 /* scx tid of the waiting task for which it was found idle and kicked; 0 = none */
-	__u64 idles;	 /* 1: it idles */
+	__u64 idles;	 /* 1 + the LLC among whose idle CPUs it is counted; 0 = it does not idle, as far as is known */
 	__u64 pad3;
 };
 _Static_assert(sizeof(struct cpu_ctx) == 5 * 64, "whole cache lines");
@@ -246,7 +247,7 @@ enum sched_counter sched_keep_counters;
 struct queue_ctx {
 	__u64 vtime;
 	__s32 waiting; /* CPUs for which somebody waits: written when a queue gets its first or loses its last */
-	__u32 pad;
+	__s32 idle;    /* CPUs that idle (idle.bpf.h) */
 	__u64 pad2[6];
 	__u32 nr;    /* its CPUs, and ... */
 	__u32 first; /* ... where they begin in llc_cpus */
@@ -356,6 +357,12 @@ static __always_inline __u64 task__vtime(const struct task_ctx *t, __u64 ns)
 static __always_inline __u64 cpu__costs(const struct cpu_ctx *c, __u64 times, __u64 most)
 {
 	return times ? entrain_costs(c->cost, times, most) : most;
+}
+
+/* For how long the task that runs is left in peace by plain tasks. */
+static __always_inline __u64 cpu__peace(const struct cpu_ctx *c)
+{
+	return cpu__costs(c, protect_costs, min_run_ns);
 }
 
 /*

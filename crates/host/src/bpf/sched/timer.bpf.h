@@ -139,7 +139,7 @@ __noinline int cpu__due_goes_next(__s32 cpu, __u64 now)
 	struct task_struct *p;
 	__u32 seen = 0;
 
-	if (!c->due || entrain_before(now + ALARM_EARLY_NS, c->due) || (c->next && !entrain_before(c->next_until, now)))
+	if (!c->due || entrain_before(now + ALARM_EARLY_NS, c->due) || cpu__has_next(c, now))
 		return 0;
 	clock = cpu__clock(c);
 	c->due = 0;
@@ -165,9 +165,7 @@ __noinline int cpu__due_goes_next(__s32 cpu, __u64 now)
 	}
 	if (!tid)
 		return 0;
-	c->next = tid;
-	c->next_stay = STAY_FOR_TIMER;
-	c->next_until = now + YIELD_STALE_NS;
+	cpu__put_next(c, tid, STAY_FOR_TIMER, now);
 	return 1;
 }
 

@@ -24,7 +24,8 @@ static __always_inline __s32 task__select_cpu(struct task_struct *p, __s32 prev_
 		return prev_cpu;
 	cpu = use_capacity ? perf__select(p, prev_cpu, slice_max_ns) : -1;
 	if (cpu < 0) {
-		cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
+		cpu = cpus__are_busy(cpu__ctx(prev_cpu)) ? prev_cpu
+							 : scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
 		if (!idle && (wake_flags & SCX_WAKE(FORK)))
 			return task__fork_cpu(p, cpu);
 		if (!idle)
@@ -124,7 +125,7 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 	scx_insert_vtime(p, DSQ_CPU(cpu), slice_max_ns, vtime, enq_flags);
 	/* One that a higher class has interrupted goes on here as soon as it can: most of those are short. */
 	if (!wakeup && c->withheld && c->resumes == p->scx.tid) {
-		cpu__alarm(c, cpu, now + cpu__costs(c, protect_costs, min_run_ns), now);
+		cpu__alarm(c, cpu, now + cpu__peace(c), now);
 		return;
 	}
 	if (task__kick_idle(p, cpu, bound))

@@ -84,7 +84,7 @@ static __always_inline void spinner__put_next(const struct spinner *s, struct cp
 					      struct task_ctx *t, enum short_stay stay)
 {
 	t->boosted = s->now;
-	cpu__put_next(c, to, stay, s->now);
+	cpu__put_next(c, to->scx.tid, stay, s->now);
 	task__boosted(to, t);
 }
 
@@ -127,9 +127,9 @@ static __always_inline bool spinner__beside(const struct spinner *s, struct task
 	if (cpu < 0)
 		return false;
 	c = cpu__ctx(cpu);
-	if (c->next && !entrain_before(c->next_until, s->now))
+	if (cpu__has_next(c, s->now))
 		return false;
-	if (entrain_sub(s->now, c->came) < cpu__costs(c, protect_costs, min_run_ns))
+	if (entrain_sub(s->now, c->came) < cpu__peace(c))
 		return true;
 	spinner__count(t, ENTRAIN_YIELD_HONOURED);
 	spinner__put_next(s, c, to, t, STAY_BESIDE);
@@ -141,7 +141,7 @@ static __always_inline bool spinner__beside(const struct spinner *s, struct task
 /* Whether the CPU goes to somebody already whom the look of this very trap has found. */
 static __always_inline bool spinner__has_found(const struct spinner *s)
 {
-	return s->ctx->leaving == LEAVING_YIELDED && s->c->next && !entrain_before(s->c->next_until, s->now);
+	return s->ctx->leaving == LEAVING_YIELDED && cpu__has_next(s->c, s->now);
 }
 
 /* Whether a sibling that was sent to another CPU is on its way there: nobody else is let in meanwhile. */
@@ -219,8 +219,7 @@ static __always_inline void spinner__look(struct task_struct *p, struct task_ctx
 	struct spinner s;
 	__u32 i;
 
-	if (!spinner__find(&s, p, t, bpf_get_smp_processor_id()) ||
-	    (s.c->next && !entrain_before(s.c->next_until, s.now)))
+	if (!spinner__find(&s, p, t, bpf_get_smp_processor_id()) || cpu__has_next(s.c, s.now))
 		return;
 	t->spun = s.now;
 	if (spinner__turn_over(&s)) {
