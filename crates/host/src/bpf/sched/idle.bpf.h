@@ -15,23 +15,25 @@
 #define CLAIM_TRIES 4
 
 /*
- * Whether no CPU idles: nobody need look for one. A CPU says that it idles and then looks whether somebody waits;
- * whoever waits is counted and then asks this: one of the two sees the other. While the kernel runs tasks without its
- * scheduler (suspend) CPUs come to idle without a word: so a task is never left to one that runs nobody of ours.
+ * Whether no CPU idles, and this one runs somebody: nobody need look for one. A CPU says that it idles and then looks
+ * whether somebody waits; whoever waits is counted and then asks this: one of the two sees the other. While the kernel
+ * runs tasks without its scheduler (suspend) CPUs come to idle without a word: so a task is never left to one that runs
+ * nobody of ours. A function of its own for the verifier, which else walks it anew on each path.
  */
-static __always_inline bool cpus__are_busy(const struct cpu_ctx *c)
+__noinline int cpus__are_busy(__s32 cpu)
 {
+	const struct cpu_ctx *c = cpu__ctx(cpu);
 	__u32 l;
 
 	if (!c->started || READ_ONCE(llc__queue(c->llc)->idle) > 0)
-		return false;
+		return 0;
 	if (nr_llcs <= 1)
-		return true;
+		return 1;
 	bpf_for (l, 0, llcs_end) {
 		if (READ_ONCE(llc__queue(l)->idle) > 0)
-			return false;
+			return 0;
 	}
-	return true;
+	return 1;
 }
 
 /*
@@ -189,7 +191,7 @@ static __always_inline bool task__kick_idle(struct task_struct *p, __s32 cpu, bo
 	__s32 idle;
 	__u32 i;
 
-	if (cpus__are_busy(cpu__ctx(cpu)))
+	if (cpus__are_busy(cpu))
 		return false;
 	bpf_for (i, 0, CLAIM_TRIES) {
 		if (bound)

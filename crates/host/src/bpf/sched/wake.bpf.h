@@ -24,8 +24,7 @@ static __always_inline __s32 task__select_cpu(struct task_struct *p, __s32 prev_
 		return prev_cpu;
 	cpu = use_capacity ? perf__select(p, prev_cpu, slice_max_ns) : -1;
 	if (cpu < 0) {
-		cpu = cpus__are_busy(cpu__ctx(prev_cpu)) ? prev_cpu
-							 : scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
+		cpu = cpus__are_busy(prev_cpu) ? prev_cpu : scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
 		if (!idle && (wake_flags & SCX_WAKE(FORK)))
 			return task__fork_cpu(p, cpu);
 		if (!idle)
