@@ -73,6 +73,7 @@ pub fn examine(machine: &Machine, role: Option<Role>, purpose: Option<Purpose>) 
         let daemon = host::ask(machine);
         findings.extend(host::examine(machine, &features, daemon.as_ref()));
         vms = running::find(machine);
+        findings.extend(host::polling(machine, vms.iter().map(|vm| vm.vcpus).sum()));
         findings.extend(vms.iter().flat_map(|vm| vm::examine(vm, daemon.as_ref())));
     }
     if is_guest {

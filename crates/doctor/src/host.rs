@@ -6,6 +6,9 @@ use entrain_host::status::{self, Status as Daemon};
 use crate::finding::Finding;
 use crate::machine::Machine;
 
+/// vCPUs for each pCPU from which on halt polling is told of: below, a vCPU that polls mostly keeps nobody waiting.
+const CROWDED: usize = 2;
+
 /// Checks of a host.
 pub(crate) fn examine(machine: &Machine, features: &Features, daemon: Option<&Daemon>) -> Vec<Finding> {
     vec![uptr(machine, features), kvm(machine, features), doorbell(features), running(daemon)]
@@ -60,6 +63,24 @@ fn doorbell(features: &Features) -> Finding {
     Finding::ok("host.doorbell", FOR, "not on this kernel or architecture: guests' memory is searched instead")
 }
 
+/// A vCPU that has nothing to do polls for a while before its thread sleeps. Whoever waits for a pCPU meanwhile may wait in
+/// vain: the kernel ends it only for those that wait on the same one. `None` where no VM runs, or KVM is not there.
+pub(crate) fn polling(machine: &Machine, vcpus: usize) -> Option<Finding> {
+    const FOR: &str = "throughput of crowded hosts: a halted vCPU polls for work and keeps its pCPU from others that wait";
+    const FILE: &str = "sys/module/kvm/parameters/halt_poll_ns";
+    let ns: u64 = machine.root.trimmed(FILE)?.parse().ok()?;
+    let pcpus = machine.root.online_cpus().ok()?.len();
+    if vcpus == 0 {
+        return None;
+    }
+    let found = format!("halt_poll_ns is {ns}, with {vcpus} vCPUs on {pcpus} pCPUs");
+    if ns == 0 || vcpus < CROWDED * pcpus {
+        return Some(Finding::ok("host.halt-poll", FOR, found));
+    }
+    let remedy = format!("try: echo 0 > /{FILE}; it costs latency where vCPUs find a pCPU idle");
+    Some(Finding::warn("host.halt-poll", FOR, found, remedy))
+}
+
 fn running(daemon: Option<&Daemon>) -> Finding {
     const FOR: &str = "everything on this host";
     match daemon {
@@ -89,6 +110,26 @@ mod tests {
             "fallback": fallback,
         });
         running(Some(&serde_json::from_value(status).expect("a status")))
+    }
+
+    #[test]
+    fn halt_polling_is_told_of_where_vcpus_outnumber_pcpus() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let machine = Machine::at(dir.path());
+        assert!(polling(&machine, 8).is_none(), "no KVM");
+        write("sys/module/kvm/parameters/halt_poll_ns", "200000\n");
+        write("sys/devices/system/cpu/online", "0-3\n");
+        assert!(polling(&machine, 0).is_none(), "no VM");
+        assert_eq!(polling(&machine, 7).unwrap().status, Status::Ok);
+        let crowded = polling(&machine, 8).unwrap();
+        assert_eq!((crowded.status, crowded.found.as_str()), (Status::Warn, "halt_poll_ns is 200000, with 8 vCPUs on 4 pCPUs"));
+        write("sys/module/kvm/parameters/halt_poll_ns", "0\n");
+        assert_eq!(polling(&machine, 8).unwrap().status, Status::Ok);
     }
 
     #[test]

@@ -47,6 +47,7 @@ impl Purpose {
                 "host.kvm",
                 "host.uptr",
                 "host.daemon",
+                "host.halt-poll",
                 "kernel.sched-ext",
                 "scheduler",
                 "cgroups",

@@ -9,8 +9,9 @@
 //! on them is to be shown with half and double of each (`--cost NAME=NS`).
 //!
 //! The lab's column follows from the hardware's by what docs/fidelity.md says of each operation, not by its results:
-//! hypercalls are four times too slow, and since the factor of the clock is the geometric mean of system call, switch and
-//! hypercall, the first two are some 1.6 times too fast; interrupts to a CPU that runs are several times too cheap.
+//! hypercalls are 2.6 times too slow, and since the factor of the clock is the geometric mean of system call, switch and
+//! hypercall, the first two are 1.6 and 2 times too fast (`entrain-load costs` at N = 23, 2026-11-25: 80, 850 and 1,570
+//! ns); interrupts to a CPU that runs are several times too cheap.
 
 use std::collections::BTreeMap;
 
@@ -55,37 +56,37 @@ costs! {
     helper: 15, 15;
     /// Programs of the host's scheduler, each a run, where they were measured by themselves; 0: `helper` for each call.
     /// *programs*: the lab's host machine with `kernel.bpf_stats_enabled` (`entrain top --json`, `status.programs`), wake at
-    /// four vCPUs a pCPU, host alone, N = 40, 2026-11-24: 691, 896, 956, 554, 312, 132 and 1,012 ns, less the 100 that
-    /// counting takes there. ops.select_cpu.
-    host_select_cpu: 0, 591;
+    /// four vCPUs a pCPU, host alone, N = 23, 2026-11-25: 340, 607, 863, 337, 279 and 80 ns, less the 45 that counting
+    /// takes there. ops.select_cpu.
+    host_select_cpu: 0, 295;
     /// ops.enqueue. *programs*.
-    host_enqueue: 0, 796;
+    host_enqueue: 0, 562;
     /// ops.dispatch. *programs*.
-    host_dispatch: 0, 856;
+    host_dispatch: 0, 818;
     /// ops.running. *programs*.
-    host_running: 0, 454;
+    host_running: 0, 292;
     /// ops.stopping. *programs*.
-    host_stopping: 0, 212;
+    host_stopping: 0, 234;
     /// ops.quiescent. *programs*.
-    host_quiescent: 0, 32;
-    /// ops.tick. *programs*.
+    host_quiescent: 0, 35;
+    /// ops.tick. *programs*, but at N = 40: 1,012, less 100.
     host_tick: 0, 912;
-    /// What watches a switch of vCPUs. *programs*: 634.
-    observe_switch: 0, 534;
-    /// What watches a wake-up. *programs*: 453.
-    observe_wakeup: 0, 353;
-    /// What looks at a trapped WFE, both programs. *programs*: 239 and 104.
-    host_wfx: 0, 143;
-    /// What looks at a vCPU's saved timer. *programs*: 114.
-    host_timer: 0, 14;
+    /// What watches a switch of vCPUs. *programs*: 498.
+    observe_switch: 0, 453;
+    /// What watches a wake-up. *programs*: 274.
+    observe_wakeup: 0, 229;
+    /// What looks at a trapped WFE, both programs. *programs*: 105 and 47.
+    host_wfx: 0, 62;
+    /// What looks at a vCPU's saved timer. *programs*: 43, no more than counting takes.
+    host_timer: 0, 5;
     /// `__schedule()` without the class's own work. field: perf bench sched pipe takes 1 to 2 µs for a round with two.
-    schedule: 300, 200;
+    schedule: 300, 150;
     /// Switch of address space and stack, and the caches' first misses, without the class's own work. fidelity: 1.7 µs with a
     /// byte through a pipe; *pipe*: 2.2 on the EPYC without the two system calls, which is what wake, wake_window, schedule,
     /// switch and EEVDF's own parts come to. There are no caches in the lab.
-    switch: 800, 480;
+    switch: 800, 400;
     /// `try_to_wake_up()` without the class's own work.
-    wake: 200, 130;
+    wake: 200, 100;
     /// EEVDF's choice of a CPU, `select_task_rq_fair()`. field: 100 to 300 where the CPU before is idle or a few are looked at.
     fair_select: 100, 60;
     /// `enqueue_task_fair()` and `wakeup_preempt_fair()`. field: as above.
@@ -117,21 +118,21 @@ costs! {
     /// back into its convoy, which it does not in the lab.
     irq_work: 700, 800;
     /// Leaving the guest. field: 0.7 to 1.2 µs with mitigations for a round trip without work. fidelity says 600 for a
-    /// hypercall and back, and four times as long in the lab: with 300 each way here calm-wake has 0.965 of EEVDF's
+    /// hypercall and back, and 2.6 times as long in the lab: with 300 each way here calm-wake has 0.965 of EEVDF's
     /// operations instead of 0.97 and more, which is to be measured before it is believed.
-    exit: 600, 1200;
+    exit: 600, 780;
     /// Entering the guest, with what is injected.
-    entry: 600, 1200;
+    entry: 600, 780;
     /// Work of KVM for an exit that is handled in the kernel (halt, IPI, timer). field: an IPI between vCPUs takes some
     /// 2 to 3 µs in all. In the lab KVM's own use of system registers is emulated, and traps again.
-    exit_work: 800, 3200;
+    exit_work: 800, 2100;
     /// `kvm_sched_out()` of a vCPU's thread, or `kvm_sched_in()`: its registers, timers and interrupt controller. field: a
     /// few hundred ns.
     vcpu_switch: 200, 200;
     /// Handing a spinning lock over to a waiter that runs: a cache line's way.
     handover: 100, 100;
     /// A system call that posts to or waits for a semaphore. fidelity: 130 for one that does nothing.
-    syscall: 200, 130;
+    syscall: 200, 125;
     /// How long a task spins for a lock of user mode before it sleeps. Rust's looks at it 100 times, with a PAUSE (140
     /// cycles on x86 since Skylake) or an ISB (field: 10 to 30 ns) between.
     mutex_spin: 2000, 2000;
