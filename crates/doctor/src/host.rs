@@ -66,7 +66,8 @@ fn doorbell(features: &Features) -> Finding {
 /// A vCPU that has nothing to do polls for a while before its thread sleeps. Whoever waits for a pCPU meanwhile may wait in
 /// vain: the kernel ends it only for those that wait on the same one. `None` where no VM runs, or KVM is not there.
 pub(crate) fn polling(machine: &Machine, vcpus: usize) -> Option<Finding> {
-    const FOR: &str = "throughput of crowded hosts: a halted vCPU polls for work and keeps its pCPU from others that wait";
+    const FOR: &str =
+        "throughput of crowded hosts: a halted vCPU polls for work and keeps its pCPU from others that wait";
     const FILE: &str = "sys/module/kvm/parameters/halt_poll_ns";
     let ns: u64 = machine.root.trimmed(FILE)?.parse().ok()?;
     let pcpus = machine.root.online_cpus().ok()?.len();
@@ -127,7 +128,10 @@ mod tests {
         assert!(polling(&machine, 0).is_none(), "no VM");
         assert_eq!(polling(&machine, 7).unwrap().status, Status::Ok);
         let crowded = polling(&machine, 8).unwrap();
-        assert_eq!((crowded.status, crowded.found.as_str()), (Status::Warn, "halt_poll_ns is 200000, with 8 vCPUs on 4 pCPUs"));
+        assert_eq!(
+            (crowded.status, crowded.found.as_str()),
+            (Status::Warn, "halt_poll_ns is 200000, with 8 vCPUs on 4 pCPUs")
+        );
         write("sys/module/kvm/parameters/halt_poll_ns", "0\n");
         assert_eq!(polling(&machine, 8).unwrap().status, Status::Ok);
     }
