@@ -28,6 +28,7 @@ pub(super) const HELP: &str = "\
 Without a terminal, lines are read from stdin and run one after the other:
   COMMAND…                   runs in the host machine (or where --in says)
   @N COMMAND…                runs in guest N; @host in the host machine
+  … >FILE 2>&1 &             goes on behind the next lines; what keeps its output ends with its line
   %put FILE PATH             copies a file into the machine; '@N %put …' into guest N
   %get PATH FILE             copies a file out of it
   %start VCPUS MIB           starts one more guest
