@@ -102,6 +102,7 @@ fn running(daemon: Option<&Daemon>) -> Finding {
 mod tests {
     use super::*;
     use crate::finding::Status;
+    use entrain_system::fake::Machine as Files;
     use serde_json::json;
 
     fn found(fallback: serde_json::Value) -> Finding {
@@ -115,16 +116,10 @@ mod tests {
 
     #[test]
     fn halt_polling_is_told_of_where_vcpus_outnumber_pcpus() {
-        let dir = tempfile::tempdir().unwrap();
-        let write = |path: &str, text: &str| {
-            let path = dir.path().join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        };
-        let machine = Machine::at(dir.path());
+        let files = Files::new([("sys/devices/system/cpu/online", "0-3\n")]);
+        let machine = Machine::at(files.path());
         assert!(polling(&machine, 8).is_none(), "no KVM");
-        write("sys/module/kvm/parameters/halt_poll_ns", "200000\n");
-        write("sys/devices/system/cpu/online", "0-3\n");
+        files.put("sys/module/kvm/parameters/halt_poll_ns", "200000\n");
         assert!(polling(&machine, 0).is_none(), "no VM");
         assert_eq!(polling(&machine, 7).unwrap().status, Status::Ok);
         let crowded = polling(&machine, 8).unwrap();
@@ -132,7 +127,7 @@ mod tests {
             (crowded.status, crowded.found.as_str()),
             (Status::Warn, "halt_poll_ns is 200000, with 8 vCPUs on 4 pCPUs")
         );
-        write("sys/module/kvm/parameters/halt_poll_ns", "0\n");
+        files.put("sys/module/kvm/parameters/halt_poll_ns", "0\n");
         assert_eq!(polling(&machine, 8).unwrap().status, Status::Ok);
     }
 

@@ -32,14 +32,18 @@ pub(super) fn syscall(_session: &Session, slice: Slice) -> Result<Option<f64>> {
 
 /// One look at the monotonic clock, ns: what a program pays, and a scheduler as often as it wants to know how long.
 pub(super) fn clock(_session: &Session, slice: Slice) -> Result<Option<f64>> {
-    slice.per_operation(CALLS, look_at_the_clock).map(Some)
+    looks_at_the_clock(slice).map(Some)
 }
 
-pub(super) fn look_at_the_clock(times: u32) -> Result<()> {
-    for _ in 0..times {
-        std::hint::black_box(now_ns());
-    }
-    Ok(())
+pub(super) fn looks_at_the_clock(slice: Slice) -> Result<f64> {
+    slice.per_operation(CALLS, |count| {
+        (0..count).for_each(|_| look_at_the_clock());
+        Ok(())
+    })
+}
+
+pub(super) fn look_at_the_clock() {
+    std::hint::black_box(now_ns());
 }
 
 /// The first touch of an anonymous page, ns.

@@ -1,7 +1,7 @@
 //! Costs between two CPUs: an interrupt to one that runs, and to one that is idle.
 
 use super::Slice;
-use super::local::look_at_the_clock;
+use super::local::{look_at_the_clock, looks_at_the_clock};
 use crate::clock::now_ns;
 use crate::cpu;
 use crate::membarrier;
@@ -12,7 +12,6 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 const INTERRUPTS: u32 = 20;
-const LOOKS: u32 = 200;
 /// Longer than an idle CPU needs to halt.
 const REST_NS: u64 = 100_000;
 
@@ -29,10 +28,7 @@ pub(super) fn running(session: &Session, slice: Slice) -> Result<Option<f64>> {
 /// may have one for all.
 pub(super) fn clock(session: &Session, slice: Slice) -> Result<Option<f64>> {
     let Some(cpus) = pair(session) else { return Ok(None) };
-    let look = || {
-        std::hint::black_box(now_ns());
-    };
-    beside(cpus, look, || slice.per_operation(LOOKS, look_at_the_clock)).map(Some)
+    beside(cpus, look_at_the_clock, || looks_at_the_clock(slice)).map(Some)
 }
 
 /// What `measure` finds on the first of two CPUs while the other one does `busy` again and again.
