@@ -58,6 +58,9 @@ pub fn render(report: &Report, color: bool) -> String {
     }
     for check in &report.checks {
         let _ = writeln!(text, "{}  {}: {}", if check.ok { "ok    " } else { "FAILED" }, check.name, check.detail);
+        for line in &check.evidence {
+            let _ = writeln!(text, "        | {line}");
+        }
     }
     // Last, where it is seen: the figures above are for who wants to know more.
     text + &short::text(report)
