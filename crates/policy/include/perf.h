@@ -168,17 +168,26 @@ ENTRAIN_POLICY int entrain_perf_fits(entrain_u32 util, entrain_u32 capacity)
 }
 
 /*
- * How good a CPU of this capacity is for a task that comes from one of capacity `from` (0 = from nowhere): the smallest
- * that it fits, else the biggest. Higher is better. To move down it must fit with more to spare.
+ * Whether a task that comes from a CPU of capacity `from` (0 = from nowhere) may be put on one of this capacity: to
+ * move down it must fit with more to spare.
  */
-ENTRAIN_POLICY entrain_u32 entrain_perf_score(entrain_u32 util, entrain_u32 capacity, entrain_u32 from)
+ENTRAIN_POLICY int entrain_perf_suits(entrain_u32 util, entrain_u32 capacity, entrain_u32 from)
 {
 	entrain_u64 margin = capacity < from ? ENTRAIN_PERF_HEADROOM_DOWN : ENTRAIN_PERF_HEADROOM;
 
+	return (entrain_u64)util * margin < entrain_min(capacity, ENTRAIN_CAPACITY_SCALE) * 1024;
+}
+
+/*
+ * How good a CPU of this capacity is for a task that comes from one of capacity `from`: the smallest that suits it,
+ * else the biggest. Higher is better.
+ */
+ENTRAIN_POLICY entrain_u32 entrain_perf_score(entrain_u32 util, entrain_u32 capacity, entrain_u32 from)
+{
+	int suits = entrain_perf_suits(util, capacity, from);
+
 	capacity = (entrain_u32)entrain_min(capacity, ENTRAIN_CAPACITY_SCALE);
-	if ((entrain_u64)util * margin < (entrain_u64)capacity * 1024)
-		return 2 * ENTRAIN_CAPACITY_SCALE - capacity + 1;
-	return capacity;
+	return suits ? 2 * ENTRAIN_CAPACITY_SCALE - capacity + 1 : capacity;
 }
 
 #endif /* ENTRAIN_PERF_H */

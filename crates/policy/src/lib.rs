@@ -5,6 +5,7 @@
 
 pub mod balance;
 pub mod bandwidth;
+pub mod energy;
 pub mod entitle;
 pub mod entitle_tree;
 pub mod guest;

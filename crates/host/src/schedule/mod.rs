@@ -7,6 +7,7 @@
 mod classes;
 mod counter;
 mod cpus;
+mod energy;
 pub(crate) mod error;
 mod fallback;
 mod guard;

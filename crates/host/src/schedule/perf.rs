@@ -5,6 +5,7 @@ use entrain_system::Root;
 use libbpf_rs::{MapCore, MapFlags};
 use tracing::info;
 
+use super::energy::{self, Domain};
 use super::options::{Options, Perf};
 use super::topology::Topology;
 use crate::cpus;
@@ -26,6 +27,8 @@ pub(super) struct Plan {
     listener: u32,
     /// Of each CPU, 0 = not there.
     capacities: Vec<u32>,
+    /// What work costs where; empty = not known.
+    energy: Vec<Domain>,
 }
 
 impl Plan {
@@ -40,13 +43,19 @@ impl Plan {
             Perf::On => true,
             Perf::Off => false,
         };
+        let place = ask && differ;
+        let energy = if place { energy::read(&options.root, &capacities) } else { Vec::new() };
         if ask {
             let who = if schedutil { "schedutil listens" } else { "no schedutil listens" };
-            let place = if differ { "; tasks are placed by capacity" } else { "" };
+            let place = match (place, energy.is_empty()) {
+                (false, _) => "",
+                (true, true) => "; tasks are placed by capacity",
+                (true, false) => "; tasks are placed by capacity and by the kernel's energy model",
+            };
             info!("asking CPUs for performance ({who}){place}");
         }
         let listener = if schedutil { SCHEDUTIL_ADDS } else { NOTHING_ADDED };
-        Self { ask, place: ask && differ, listener, capacities }
+        Self { ask, place, listener, capacities, energy }
     }
 
     /// Before the programs are loaded.
@@ -54,6 +63,7 @@ impl Plan {
         data.use_perf = self.ask;
         data.use_capacity = self.place;
         data.perf_listener = self.listener;
+        energy::describe(&self.energy, data);
     }
 
     /// After it.
@@ -123,11 +133,12 @@ mod tests {
     fn a_plain_machine_is_left_alone() {
         let machine = Machine::default();
         put(&machine, "possible", "0-1\n");
-        let off = Plan { ask: false, place: false, listener: 1024, capacities: vec![1024, 1024] };
+        let off = Plan { ask: false, place: false, listener: 1024, capacities: vec![1024, 1024], energy: Vec::new() };
         assert_eq!(plan(&machine, Perf::Auto, &[]), off);
         assert_eq!(plan(&machine, Perf::On, &[]), Plan { ask: true, ..off });
         let differ = plan(&machine, Perf::Auto, &[446, 1024]);
-        assert_eq!(differ, Plan { ask: true, place: true, listener: 1024, capacities: vec![446, 1024] });
+        let (capacities, energy) = (vec![446, 1024], Vec::new());
+        assert_eq!(differ, Plan { ask: true, place: true, listener: 1024, capacities, energy });
         assert!(!plan(&machine, Perf::Off, &[446, 1024]).place);
     }
 

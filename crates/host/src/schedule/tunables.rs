@@ -73,4 +73,5 @@ tunables! {
     use_timer: bool,
     use_spins: bool,
     use_beside: bool,
+    use_energy: bool,
 }

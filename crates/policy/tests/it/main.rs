@@ -2,6 +2,7 @@
 
 mod balance;
 mod bandwidth;
+mod energy;
 mod entitle;
 mod entitle_tree;
 mod guest;

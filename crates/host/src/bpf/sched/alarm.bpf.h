@@ -107,6 +107,14 @@ static __always_inline __u64 cpu__due_before(const struct cpu_ctx *c, __u64 at)
 	return entrain_before(due, at) ? due : at;
 }
 
+/* Whether the timer of somebody who waits is due, and whoever runs has had his peace. */
+static __always_inline bool cpu__timer_is_due(const struct cpu_ctx *c, __u64 now)
+{
+	__u64 never = now + ENTRAIN_SEC;
+
+	return !entrain_before(now + ALARM_EARLY_NS, cpu__due_before(c, never));
+}
+
 /* One that wants a CPU has come to its queue: the task that runs is looked at when the CPU is to change hands. */
 static __always_inline void wanting__waits(const struct wanting *w, struct cpu_ctx *c, __u32 cpu, bool woke, __u64 now)
 {

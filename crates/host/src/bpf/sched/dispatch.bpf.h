@@ -12,6 +12,32 @@
 /* One of so many choices is measured. */
 #define COST_EVERY 8
 
+/*
+ * Siblings hand a turn on to one another as long as nobody else has a right to the CPU. One whose timer is due comes
+ * between them, since a CPU that changes hands anyway is had for nothing; one that woke and may take the CPU, or whose
+ * turn it is, ends the turn. A function of its own for the verifier.
+ */
+__noinline int cpu__hands_on(__s32 cpu, __u64 now)
+{
+	struct cpu_ctx *c = cpu__ctx(cpu);
+	__u64 next = c->next;
+	enum short_stay stay = c->next_stay;
+
+	if (!next || stay == STAY_FOR_TIMER || stay == STAY_BESIDE)
+		return 0;
+	if (cpu__timer_is_due(c, now)) {
+		c->next = 0;
+		if (cpu__due_goes_next(cpu, now)) {
+			cpu__will_resume(c, next, stay);
+			return 0;
+		}
+		c->next = next;
+	}
+	if (!entrain_before(now, cpu__next_look(c, cpu, now)))
+		c->next = 0;
+	return 0;
+}
+
 /* Puts another task on this CPU, where one is to run. Returns whether it did: else `prev` goes on, or nothing is there.
  */
 static __always_inline bool cpu__choose(struct cpu_ctx *c, __s32 cpu, struct task_struct *prev, __u64 now)
@@ -24,13 +50,15 @@ static __always_inline bool cpu__choose(struct cpu_ctx *c, __s32 cpu, struct tas
 	/* The kernel keeps the one that ran when nothing is dispatched and it has a slice. */
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED))
 		t = task__ctx(prev);
+	if (c->next && c->waiting > 0)
+		cpu__hands_on(cpu, now);
 	if (c->next && (c->next_stay == STAY_FOR_TIMER || c->next_stay == STAY_BESIDE) && t && t->started &&
 	    !t->leaving) {
 		/* Whoever comes from elsewhere interrupts another one, but not inside a section. */
 		if (t->pub.vcpu && task__may_stay(prev, t, c, cpu, now))
 			return false;
 		if (c->next_stay == STAY_FOR_TIMER && c->stay != STAY_FOR_TIMER)
-			c->resumes = prev->scx.tid;
+			cpu__will_resume(c, prev->scx.tid, c->stay);
 	}
 	if (cpu__take_next(c, cpu, now) || cpu__take_aged(c, cpu, now) || cpu__resume(c, cpu, now))
 		return true;

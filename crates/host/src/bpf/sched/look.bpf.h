@@ -6,12 +6,14 @@
 #include "idle.bpf.h"
 #include "grant.bpf.h"
 
-/* Whether somebody who waits interrupts the task that runs, since a guest's timer is due. */
-static __always_inline bool cpu__due_interrupts(const struct cpu_ctx *c, __u32 cpu, __u64 now)
+/*
+ * Whether the task that runs is to be interrupted: since a guest's timer is due, since somebody may take the CPU, or
+ * since the turn is over.
+ */
+static __always_inline bool cpu__interrupts(const struct cpu_ctx *c, __u32 cpu, __u64 next_look, __u64 now)
 {
-	__u64 never = now + ENTRAIN_SEC;
-
-	return !entrain_before(now + ALARM_EARLY_NS, cpu__due_before(c, never)) && cpu__due_goes_next(cpu, now);
+	return (cpu__timer_is_due(c, now) && cpu__due_goes_next(cpu, now)) ||
+	       !entrain_before(now + ALARM_EARLY_NS, next_look);
 }
 
 /* Tasks that still wait for a CPU that went offline are looked for so often, until there are none. */
@@ -40,7 +42,11 @@ static __always_inline void cpu__is_withheld(const struct cpu_ctx *c, __u32 cpu)
 static __always_inline void cpu__look_at_grant(struct task_struct *p, struct task_ctx *t, struct cpu_ctx *c, __u32 cpu,
 					       __u64 now)
 {
-	if (c->stay == STAY_FOR_SECTION || !entrain_before(now + ALARM_EARLY_NS, c->granted))
+	/* One that was let in for its section runs in a turn as anybody else: only the section itself may hold others
+	 * up. */
+	if (c->stay == STAY_FOR_SECTION && c->waiting > 0 && cpu__interrupts(c, cpu, cpu__next_look(c, cpu, now), now))
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	else if (c->stay == STAY_FOR_SECTION || !entrain_before(now + ALARM_EARLY_NS, c->granted))
 		cpu__grant_ends(p, t, c, cpu, now);
 	else
 		cpu__alarm(c, cpu, c->granted, now);
@@ -70,7 +76,7 @@ static __always_inline void cpu__look_at_turn(struct cpu_ctx *c, __u32 cpu, __u6
 {
 	__u64 at = cpu__next_look(c, cpu, now);
 
-	if (cpu__due_interrupts(c, cpu, now) || !entrain_before(now + ALARM_EARLY_NS, at)) {
+	if (cpu__interrupts(c, cpu, at, now)) {
 		c->vain -= c->vain > 0;
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	} else {

@@ -21,6 +21,9 @@ const volatile bool use_capacity = false;
 /* What the listener adds to a level by itself, 1/1024: schedutil adds a quarter. 1024 = nothing. */
 const volatile __u32 perf_listener = ENTRAIN_PERF_HEADROOM;
 
+/* CPUs that a placement looks at. Machines with big and small CPUs have few; larger ones are searched in a ring. */
+#define PERF_SCAN 32
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, SCHED_MAX_CPUS);

@@ -6,10 +6,7 @@
 #ifndef ENTRAIN_SCHED_PERF_PLACE_BPF_H
 #define ENTRAIN_SCHED_PERF_PLACE_BPF_H
 
-#include "perf_level.bpf.h"
-
-/* CPUs that a placement looks at. Machines with big and small CPUs have few; larger ones are searched in a ring. */
-#define PERF_SCAN 32
+#include "perf_energy.bpf.h"
 
 /* A running task is moved for capacity at most this often: a move costs its caches. */
 #define PERF_MOVE_NS (10 * ENTRAIN_MSEC)
@@ -46,6 +43,14 @@ static __noinline __s32 perf__best(struct task_struct *p, __u32 demand, __u32 pr
 	return found;
 }
 
+/* The idle CPU for a task: the one that costs least, as far as that is known, else the one that suits it best. */
+static __always_inline __s32 perf__idle_cpu(struct task_struct *p, __u32 demand, __u32 prev, __u32 capacity)
+{
+	__s32 cpu = use_energy ? energy__cheapest(p, demand, prev, capacity) : -1;
+
+	return cpu >= 0 ? cpu : perf__best(p, demand, prev, capacity, false);
+}
+
 /*
  * From ops.select_cpu: the idle CPU that suits the task, or, where it fits none of those, a bigger one from which
  * something small is sent away. Returns the CPU if the task was put there, -1 to go on as on other machines.
@@ -61,7 +66,7 @@ static __always_inline __s32 perf__select(struct task_struct *p, __s32 prev, __u
 	if (!t || !c || task__is_bound(p))
 		return -1;
 	demand = perf__demand(p, t, perf__scale(prev, c), now);
-	cpu = perf__best(p, demand, prev, c->capacity, false);
+	cpu = perf__idle_cpu(p, demand, prev, c->capacity);
 	c = cpu >= 0 ? perf__cpu(cpu) : c;
 	if (c && !entrain_perf_fits(demand, c->capacity)) {
 		bigger = perf__best(p, demand, prev, c->capacity, true);
@@ -89,7 +94,7 @@ static __always_inline void perf__outgrown(struct task_struct *p, struct task_ct
 	if (entrain_perf_fits(c->demand, c->capacity) || entrain_sub(now, t->perf.moved) < PERF_MOVE_NS ||
 	    task__is_bound(p))
 		return;
-	target = perf__best(p, c->demand, cpu, c->capacity, false);
+	target = perf__idle_cpu(p, c->demand, cpu, c->capacity);
 	other = target >= 0 ? perf__cpu(target) : NULL;
 	if (!other || other->capacity <= c->capacity)
 		target = perf__best(p, c->demand, cpu, c->capacity, true);
@@ -181,7 +186,7 @@ static __always_inline bool perf__enqueue(struct task_struct *p, struct task_ctx
 		return true;
 	}
 	if (c && !(enq_flags & SCX_ENQ(WAKEUP)) && !task__is_bound(p)) {
-		idle = perf__best(p, perf__demand(p, t, perf__scale(cpu, c), now), cpu, c->capacity, false);
+		idle = perf__idle_cpu(p, perf__demand(p, t, perf__scale(cpu, c), now), cpu, c->capacity);
 		if (idle >= 0 && idle != cpu && scx_bpf_test_and_clear_cpu_idle(idle)) {
 			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | idle, slice, enq_flags);
 			return true;

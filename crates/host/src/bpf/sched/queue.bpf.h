@@ -165,6 +165,13 @@ static __always_inline bool cpu__take_next(struct cpu_ctx *c, __s32 cpu, __u64 n
 	return false;
 }
 
+/* That one goes on with the turn here when whoever comes between is done. */
+static __always_inline void cpu__will_resume(struct cpu_ctx *c, __u64 tid, enum short_stay stay)
+{
+	c->resumes = tid;
+	c->resumes_stay = stay == STAY_FOR_SECTION ? stay : STAY_FULL;
+}
+
 /*
  * The one that was interrupted amid a turn goes on with it, if the turn is not over: one that made way for another
  * one's timer, or for a task of a higher class. Returns whether it was put on this CPU.
@@ -185,6 +192,7 @@ static __always_inline bool cpu__resume(struct cpu_ctx *c, __s32 cpu, __u64 now)
 	if (!t || !task__take(p, t, cpu))
 		return false;
 	t->heir = 1;
+	t->stay = c->resumes_stay;
 	return true;
 }
 

@@ -159,7 +159,7 @@ struct cpu_ctx {
 	__u64 served;	      /* `claimed`, as it was when the CPU looked */
 	__u64 seen; /* what had come to the queues when it found no task for itself, as cpu__sees_more() sums it */
 	__u32 vain; /* looks for the sake of turns that changed nothing, less those that did */
-	__u32 pad;
+	__u32 resumes_stay; /* enum short_stay: what `resumes` goes on for */
 	__u64 spinner;	/* scx tid of the vCPU that gave way here, as it spun, to a sibling that holds something; 0 =
 			   none */
 	__u64 compares; /* when queues of other CPUs are looked into again, at the soonest */

@@ -9,7 +9,11 @@
 #include "perf_level.bpf.h"
 #include "perf_idle.bpf.h"
 
-/* The turn that the task runs in: its own, or what is left of that of the sibling that gave way to it. */
+/*
+ * The turn that the task runs in: its own, or what is left of that of the sibling that gave way to it. Whoever runs is
+ * left in peace from when the turn began: siblings that hand a turn on to one another every few microseconds, as those
+ * do that fight for a lock, would else be left in peace until it is over.
+ */
 static __always_inline void stay__take_turn(struct task_struct *p, struct task_ctx *t, struct cpu_ctx *c, __u64 now)
 {
 	bool heir = t->heir;
@@ -21,6 +25,7 @@ static __always_inline void stay__take_turn(struct task_struct *p, struct task_c
 		t->lent = 0;
 		c->vtime = t->pub.vtime;
 		c->share = t->share;
+		c->came = now;
 		return;
 	}
 	t->lent = heir && c->owner != p->scx.tid;
@@ -29,8 +34,10 @@ static __always_inline void stay__take_turn(struct task_struct *p, struct task_c
 	/* One that was sent here from another CPU runs in its own time, unless the turn here is its VM's, too. */
 	if (!owner || owner->pub.tgid != t->pub.tgid) {
 		cpu__turn_begins(c, p, t, now);
+		c->came = now;
 		return;
 	}
+	c->came = c->turn;
 	task__repays(t, 0, 0);
 	c->vtime = owner->pub.vtime + owner->owed;
 	c->share = owner->share;
@@ -90,7 +97,6 @@ static __always_inline void stay__begin(struct task_struct *p)
 	c->stay = STAY_FULL;
 	c->tgid = t->pub.vcpu ? t->pub.tgid : 0;
 	c->started = now;
-	c->came = now;
 	if (t->stay)
 		cpu__short_stay(c, t->stay, cpu, now);
 	t->stay = STAY_FULL;
@@ -143,7 +149,7 @@ static __always_inline void stay__end(struct task_struct *p, bool runnable)
 	if (runnable && p->scx.slice) {
 		scx_bpf_task_set_slice(p, 0);
 		if (c->stay != STAY_FOR_TIMER)
-			c->resumes = p->scx.tid;
+			cpu__will_resume(c, p->scx.tid, STAY_FULL);
 		c->withheld = 1;
 	}
 	cpu__grant_over(c, t, now);

@@ -87,6 +87,7 @@ const volatile bool use_follow = true;
 const volatile bool use_timer = true;
 const volatile bool use_spins = true;
 const volatile bool use_beside = true;
+const volatile bool use_energy = true;
 
 /* Set by the loader from the host's topology. */
 const volatile __u32 nr_cpus = 1;
