@@ -99,7 +99,7 @@ mod tests {
     /// Two of the clusters of a Google Tensor GS101: kHz and mW of some points (Linux 7.3, gs101.dtsi).
     fn phone() -> Machine {
         let machine = Machine::default();
-        let mut put = |domain: &str, cpus: &str, points: &[(u64, u64)]| {
+        let put = |domain: &str, cpus: &str, points: &[(u64, u64)]| {
             machine.put(&format!("{FOLDER}/{domain}/cpus"), cpus);
             machine.put(&format!("{FOLDER}/{domain}/flags"), "0x1\n");
             for (khz, power) in points {
@@ -127,7 +127,8 @@ mod tests {
 
     #[test]
     fn a_model_that_does_not_know_each_cpu_is_none() {
-        let root = phone().root();
+        let machine = phone();
+        let root = machine.root();
         assert!(read(&root, &[499, 499, 1024, 1024]).is_empty());
         assert_eq!(read(&root, &[499, 499, 1024, 0]).len(), 2);
         assert!(read(&Machine::default().root(), &[499, 1024]).is_empty());

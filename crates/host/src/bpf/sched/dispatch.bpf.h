@@ -23,7 +23,7 @@ __noinline int cpu__hands_on(__s32 cpu, __u64 now)
 	__u64 next = c->next;
 	enum short_stay stay = c->next_stay;
 
-	if (!next || stay == STAY_FOR_TIMER || stay == STAY_BESIDE)
+	if (!next || c->waiting <= 0 || stay == STAY_FOR_TIMER || stay == STAY_BESIDE)
 		return 0;
 	if (cpu__timer_is_due(c, now)) {
 		c->next = 0;
@@ -50,8 +50,7 @@ static __always_inline bool cpu__choose(struct cpu_ctx *c, __s32 cpu, struct tas
 	/* The kernel keeps the one that ran when nothing is dispatched and it has a slice. */
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED))
 		t = task__ctx(prev);
-	if (c->next && c->waiting > 0)
-		cpu__hands_on(cpu, now);
+	cpu__hands_on(cpu, now);
 	if (c->next && (c->next_stay == STAY_FOR_TIMER || c->next_stay == STAY_BESIDE) && t && t->started &&
 	    !t->leaving) {
 		/* Whoever comes from elsewhere interrupts another one, but not inside a section. */
