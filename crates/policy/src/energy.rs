@@ -6,9 +6,6 @@ pub const POINTS: usize = 32;
 /// The greatest cost (`ENTRAIN_ENERGY_COST_MAX`).
 pub const COST_MAX: u32 = 1 << 20;
 
-/// A move must save more than one part in so many (`ENTRAIN_ENERGY_STAY`).
-pub const STAY: u64 = 16;
-
 /// An operating point.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]

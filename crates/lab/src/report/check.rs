@@ -56,8 +56,9 @@ fn evidence(check: &Check, samples: &[Sample]) -> Vec<String> {
     let other = check.to.as_ref().map_or(STOCK, |arm| arm.as_ref());
     let mut visits: BTreeMap<_, BTreeMap<&str, Vec<&Sample>>> = BTreeMap::new();
     for sample in samples {
-        let load = sample.load.split('@').next().unwrap_or_default();
-        if load == check.load.as_ref() && [check.arm.as_ref(), other].contains(&sample.arm.as_str()) {
+        if words::base(&sample.load) == check.load.as_ref()
+            && [check.arm.as_ref(), other].contains(&sample.arm.as_str())
+        {
             let visit = visits.entry((sample.boot, &sample.load, &sample.arm)).or_default();
             visit.entry(&sample.metric).or_default().push(sample);
         }

@@ -187,12 +187,12 @@ fn strips(report: &Report) -> String {
             .to_owned();
     let mut done: Vec<(String, String)> = Vec::new();
     for first in report.summary.iter().filter(|row| !row.counted) {
-        let key = (base(&first.load).to_owned(), first.metric.clone());
+        let key = (words::base(&first.load).to_owned(), first.metric.clone());
         if done.contains(&key) {
             continue;
         }
         let rows: Vec<&Row> =
-            report.summary.iter().filter(|row| base(&row.load) == key.0 && row.metric == key.1).collect();
+            report.summary.iter().filter(|row| words::base(&row.load) == key.0 && row.metric == key.1).collect();
         html.push_str(&metric(report, &rows, !done.iter().any(|(load, _)| *load == key.0)));
         done.push(key);
     }
@@ -206,7 +206,7 @@ fn metric(report: &Report, rows: &[&Row], first: bool) -> String {
         let _ = write!(
             html,
             "<h3 class=\"load\">{}</h3><p>{}</p>",
-            escape(base(&rows[0].load)),
+            escape(words::base(&rows[0].load)),
             escape(title.map_or("", |t| t))
         );
     }
@@ -347,8 +347,4 @@ fn foot(html: &mut String, axis: &Axis, label: &dyn Fn(f64) -> String) {
 fn number_of(report: &Report, arm: &str) -> usize {
     let mut others = report.arms.iter().filter(|(name, _)| name != STOCK);
     others.position(|(name, _)| name == arm).map_or(0, |i| i % 7 + 1)
-}
-
-fn base(label: &str) -> &str {
-    label.split('@').next().unwrap_or(label)
 }

@@ -29,7 +29,7 @@ pub(super) struct Short {
 
 /// What is shown of a report; nothing unless it is a quick run of few loads.
 pub(super) fn of(report: &Report) -> Vec<Short> {
-    let base = |row: &Row| row.load.split('@').next().unwrap_or_default().to_owned();
+    let base = |row: &Row| words::base(&row.load).to_owned();
     let mut loads: Vec<String> = Vec::new();
     for row in report.summary.iter().filter(|row| !row.counted) {
         if !loads.contains(&base(row)) {

@@ -95,9 +95,14 @@ fn part(share: &Share) -> String {
     }
 }
 
+/// A load's name in its label, which may have its configuration, too: `lock` of `lock@4x`.
+pub(super) fn base(label: &str) -> &str {
+    label.split('@').next().unwrap_or(label)
+}
+
 fn against_stock(row: &Row) -> Option<String> {
     let ratio = row.ratio_to_stock.as_ref()?;
-    let load = row.load.split('@').next().unwrap_or(&row.load);
+    let load = base(&row.load);
     let name = if row.better == Better::Higher { load.to_owned() } else { named(load, &row.metric) };
     Some(format!("{name} {}", factor(ratio.median)))
 }
