@@ -155,11 +155,12 @@ __u32 scx_bpf_cpuperf_cur(__s32 cpu)
 	return 1024;
 }
 
-/* The run queue's clock: it stands still during an operation. */
+/* The run queue's clock: it stands still during an operation, and may after one (Cpu::frozen in src/kernel/mod.rs). */
 __u64 scx_bpf_now(void)
 {
 	sim.done.helpers++;
-	return sim.now;
+	sim.frozen += sim.rq_clock != sim.now;
+	return sim.rq_clock;
 }
 
 static inline __u64 bpf_ktime_get_ns(void)

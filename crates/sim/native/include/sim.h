@@ -12,7 +12,7 @@
 #include <linux/types.h>
 
 /* Raised by each change of the structures below. */
-#define SIM_ABI 7
+#define SIM_ABI 8
 
 struct task_struct;
 struct cgroup;
@@ -65,8 +65,10 @@ struct sim_done {
 struct sim_context {
 	const struct sim_calls *calls;
 	void *machine;
-	void *memory; /* whoever owns what `alloc` gives */
-	__u64 now;    /* ns */
+	void *memory;	/* whoever owns what `alloc` gives */
+	__u64 now;	/* ns */
+	__u64 rq_clock; /* what scx_bpf_now() says: at most `now` */
+	__u64 frozen;	/* times that it was less */
 	struct sim_done done;
 	__u32 cpu; /* the CPU on which the code runs */
 	__u32 nr_cpus;

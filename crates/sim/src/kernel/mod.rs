@@ -69,6 +69,10 @@ pub struct Cpu {
     pub need_resched: bool,
     /// `rq->ttwu_pending`: tasks that were woken for it are on their way (`World::activate`).
     pub ttwu_pending: bool,
+    /// What `scx_bpf_now()` says on this CPU, where its run queue's clock has been left valid: another CPU that takes a
+    /// task from here updates it, and drops the lock without `rq_unpin_lock()`, which would invalidate it. Until somebody
+    /// locks this run queue as usual.
+    pub frozen: Option<u64>,
     /// The next task is chosen and not switched to yet: the run-queue lock is held.
     pub locked: bool,
     /// Runnable tasks, the current one included: `rq->nr_running`.

@@ -99,6 +99,7 @@ impl Load {
     pub(super) const SPIN: Self = Self { add: spin, metrics: &[metric("iterations_per_s", MetricKind::Rate)] };
     pub(super) const TICK: Self = Self { add: tick, metrics: CLOCK };
     pub(super) const TICK_BESIDE: Self = Self { add: tick_beside, metrics: CLOCK };
+    pub(super) const CLOCK_BESIDE: Self = Self { add: clock_beside, metrics: CLOCK };
 }
 
 const SWITCHES: Metric = metric("context_switches", MetricKind::Switches);
@@ -276,6 +277,15 @@ fn tick(world: &mut World, m: MachineId, threads: u32) -> Vec<Measured> {
 fn tick_beside(world: &mut World, m: MachineId, threads: u32) -> Vec<Measured> {
     tasks(world, m, "lock", threads, LOCKER);
     vec![clocks(world, m, threads)]
+}
+
+/// A clock in the first guest, and the lock in the others.
+fn clock_beside(world: &mut World, m: MachineId, threads: u32) -> Vec<Measured> {
+    if m.0 == HOST.0 + 1 {
+        return vec![clocks(world, m, threads)];
+    }
+    tasks(world, m, "lock", threads, LOCKER);
+    Vec::new()
 }
 
 /// A thread of the host that computes without end, on each CPU for 50 ms in turn.

@@ -73,6 +73,12 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment::of("holders/lock", "two guests that fight for locks", FOUR_TIMES, Load::LOCK),
     Experiment::of("yield/lock", "the same, for its yields", FOUR_TIMES, Load::LOCK),
     Experiment::of("jitter/tick", "a 2 ms clock on each vCPU beside a contended lock", FOUR_TIMES, Load::TICK_BESIDE),
+    Experiment::of(
+        "jitter/clock-beside",
+        "a 2 ms clock in one guest, a contended lock in the other",
+        FOUR_TIMES,
+        Load::CLOCK_BESIDE,
+    ),
     Experiment::of("alone/dbench", "a guest alone: a file server's clients", ALONE, Load::DBENCH),
     Experiment::of("alone/hackbench", "the same: messages through pipes", ALONE, Load::HACKBENCH),
     Experiment::of("alone/lock", "the same: threads on one kernel lock", ALONE, Load::LOCK),

@@ -17,7 +17,7 @@ pub(crate) type TaskPtr = *mut c_void;
 pub(crate) type CgroupPtr = *mut c_void;
 
 /// `SIM_ABI` of sim.h.
-const ABI: u32 = 7;
+const ABI: u32 = 8;
 
 /// `struct sim_calls`: the machine comes first in each.
 #[repr(C)]
@@ -70,6 +70,8 @@ pub(crate) struct Context {
     pub machine: *mut c_void,
     pub memory: *mut c_void,
     pub now: u64,
+    pub rq_clock: u64,
+    pub frozen: u64,
     pub done: Done,
     pub cpu: u32,
     pub nr_cpus: u32,

@@ -132,6 +132,7 @@ impl World {
     pub(super) fn wake(&mut self, m: MachineId, by: u32, task: TaskId, sync: bool) {
         let by = self.cpu_or_other(m, by);
         let now = self.now;
+        self.state_mut(m, task).woken_in_irq = self.lane(m, by).in_irq;
         let home = self.machines[m.0 as usize].kernel.task(task).cpu;
         let at_home = self.machines[m.0 as usize].kernel.cpu(home);
         if (at_home.locked || at_home.sleeps) && at_home.curr == Some(task) {
@@ -198,7 +199,12 @@ impl World {
 
     /// `ttwu_do_activate()`, of a task that `by` has woken.
     fn do_activate(&mut self, m: MachineId, task: TaskId, cpu: u32, selected: bool, by: Option<TaskId>) {
-        self.machines[m.0 as usize].kernel.wake_activate(task, cpu, selected);
+        let in_irq = self.state(m, task).woken_in_irq;
+        let kernel = &mut self.machines[m.0 as usize].kernel;
+        let outer = kernel.in_irq;
+        kernel.in_irq |= in_irq;
+        kernel.wake_activate(task, cpu, selected);
+        self.machines[m.0 as usize].kernel.in_irq = outer;
         self.note(3, u64::from(m.0) << 32 | u64::from(cpu), task.0.into());
         if self.recording() {
             let clock = self.clock(m, task);

@@ -112,6 +112,8 @@ pub struct TaskState {
     rng: Rng,
     /// When it was woken, or its timer was due; `None`: it has run since.
     pub(super) woken_at: Option<u64>,
+    /// Whether an interrupt has woken it last: both halves of a wake-up run in its context.
+    pub(super) woken_in_irq: bool,
     /// Operations done.
     pub ops: u64,
     /// When the one under way began, if it told (`Step::Begin`).
@@ -278,6 +280,7 @@ impl World {
             kernel_tries: KernelTries::default(),
             rng: Rng::new(seed),
             woken_at: None,
+            woken_in_irq: false,
             ops: 0,
             began: None,
             timed: 0,

@@ -1,7 +1,9 @@
 //! A guest's timer that falls due while its vCPU waits, and whoever a task of a higher class interrupts (issue 26).
 
+use entrain_sim::costs::Costs;
 use entrain_sim::kernel::topology::Shape;
 use entrain_sim::kernel::{Kernel, TaskId};
+use entrain_sim::lab::LabArm;
 use entrain_sim::program::Step::{Compute, Done, Sleep, Until};
 use entrain_sim::program::Time::Fixed;
 use entrain_sim::program::{MS, SEC, Step, US};
@@ -50,6 +52,33 @@ fn a_due_timer_is_a_reason_to_run() {
         assert!(entrain.0 < 100.0 && entrain.1 < 1_000.0, "{arch:?}: {entrain:?}");
         assert!((0.24..0.26).contains(&entrain.2), "its guest pays for that: {entrain:?}");
     }
+}
+
+/// A guest with nothing but a 2 ms clock on each vCPU, beside the locks of another, in the lab: how late it is, p99, µs;
+/// and how often the host's scheduler has read a clock that stood still.
+fn clock_beside_locks(arm: Arm) -> (f64, u64) {
+    let load = entrain_sim::lab::named("jitter/clock-beside").expect("a load of the lab's");
+    let mut setup = load.build(1, &LabArm { name: "", arm, online: None });
+    setup.world.set_costs(Costs::LAB);
+    setup.world.run(setup.end);
+    let late = load.metrics.iter().find(|metric| metric.name == "jitter_p99").expect("it is measured");
+    (late.read(&setup.world, &setup.measured) / 1e3, setup.world.machines[0].kernel.frozen_reads())
+}
+
+/// A vCPU that its timer wakes out of its halt is let in as one whose timer falls due while it is preempted: whatever the
+/// clocks of those that run say, which come to its CPU with more owed to them than to it.
+#[test]
+fn a_clock_is_let_in_where_its_timer_wakes_it() {
+    let (entrain, without) = (clock_beside_locks(Arm::HOST), clock_beside_locks(WITHOUT));
+    println!("a 2 ms clock beside another guest's locks, p99, µs: {entrain:.1?}, without {without:.1?}");
+    assert!(3.0 * entrain.0 < without.0, "without, it waits for turns: {entrain:.0?}, {without:.0?}");
+}
+
+/// A CPU that takes a task from another leaves that one's clock valid, and standing still. Nothing of the scheduler's may
+/// go by it: a timer that looks finds no time gone, and looks in vain until the next tick.
+#[test]
+fn nobody_reads_a_clock_that_stands_still() {
+    assert_eq!(clock_beside_locks(Arm::HOST).1, 0);
 }
 
 /// A guest whose timer is due whenever it is off its CPU: it has its share and no more, and the others lose no more by

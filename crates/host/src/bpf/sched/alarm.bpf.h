@@ -115,30 +115,43 @@ static __always_inline bool cpu__timer_is_due(const struct cpu_ctx *c, __u64 now
 	return !entrain_before(now + ALARM_EARLY_NS, cpu__due_before(c, never));
 }
 
-/* One that wants a CPU has come to its queue: the task that runs is looked at when the CPU is to change hands. */
-static __always_inline void wanting__waits(const struct wanting *w, struct cpu_ctx *c, __u32 cpu, bool woke, __u64 now)
+/*
+ * One that wants a CPU has come to its queue: the task that runs is looked at when the CPU is to change hands. Where an
+ * interrupt woke it (`due`), in time: it is let in as one whose guest's timer is due. A function of its own for the
+ * verifier.
+ */
+__noinline int wanting__waits(const struct wanting *w __arg_nonnull, __u32 cpu, bool woke, bool due, __u64 now)
 {
-	__u64 end, after;
+	struct cpu_ctx *c = cpu__ctx(cpu);
+	__u64 end, at;
 
-	if (!c->started || c->granted || cpu__looks_soon(cpu, now))
-		return;
+	if (!c->started || c->granted || (!due && cpu__looks_soon(cpu, now)))
+		return 0;
 	end = cpu__turn_end(c);
-	after = woke && use_wake_preempt ? now + wanting__takes_after(w, c, now) : end;
-	cpu__alarm_turn(c, cpu, entrain_before(after, end) ? after : end, now);
+	at = woke && use_wake_preempt ? now + wanting__takes_after(w, c, now) : end;
+	if (entrain_before(end, at))
+		at = end;
+	if (due)
+		cpu__alarm(c, cpu, cpu__due_before(c, at), now);
+	else
+		cpu__alarm_turn(c, cpu, at, now);
+	return 0;
 }
 
-/* Arms the timer for the end of the turn, where somebody waits for it. */
+/*
+ * Arms the timer for the end of the turn, where somebody waits for it; in time for one whose guest's timer is due, or
+ * as soon as whoever runs has had his peace.
+ */
 static __always_inline void cpu__turn_ends(struct cpu_ctx *c, __u32 cpu, __u64 now)
 {
-	__u64 at;
+	__u64 at, due;
 
 	if (c->waiting <= 0 || !c->started || c->granted || (!c->due && cpu__looks_soon(cpu, now)))
 		return;
-	at = cpu__due_before(c, cpu__next_look(c, cpu, now));
-	/* A timer that is due later is served in time; for one that is late already, whoever runs ends his protection.
-	 */
-	if (at == c->due)
-		cpu__alarm(c, cpu, at, now);
+	at = cpu__next_look(c, cpu, now);
+	due = cpu__due_before(c, at);
+	if (due != at)
+		cpu__alarm(c, cpu, due, now);
 	else
 		cpu__alarm_turn(c, cpu, at, now);
 }

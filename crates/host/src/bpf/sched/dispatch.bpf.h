@@ -25,16 +25,14 @@ __noinline int cpu__hands_on(__s32 cpu, __u64 now)
 
 	if (!next || c->waiting <= 0 || stay == STAY_FOR_TIMER || stay == STAY_BESIDE)
 		return 0;
-	if (cpu__timer_is_due(c, now)) {
-		c->next = 0;
-		if (cpu__due_goes_next(cpu, now)) {
-			cpu__will_resume(c, next, stay);
-			return 0;
-		}
-		c->next = next;
-	}
+	c->next = 0;
 	if (!entrain_before(now, cpu__next_look(c, cpu, now)))
-		c->next = 0;
+		return 0;
+	if (cpu__timer_is_due(c, now) && cpu__due_goes_next(cpu, now)) {
+		cpu__will_resume(c, next, stay);
+		return 0;
+	}
+	c->next = next;
 	return 0;
 }
 
@@ -114,12 +112,16 @@ static __always_inline bool cpu__choose(struct cpu_ctx *c, __s32 cpu, struct tas
 static __always_inline void cpu__dispatch(__s32 cpu, struct task_struct *prev)
 {
 	struct cpu_ctx *c = cpu__ctx(cpu);
-	__u64 began;
+	__u64 now = scx_bpf_now(), began = 0;
 
 	/* Taken back before the look: a claim that comes after it is for ops.running to see. */
 	c->served = c->claimed ? __sync_lock_test_and_set(&c->claimed, 0) : 0;
-	began = c->choices++ % COST_EVERY ? 0 : bpf_ktime_get_ns();
-	c->asked = cpu__choose(c, cpu, prev, scx_bpf_now()) ? began : 0;
+	if (!(c->choices % COST_EVERY)) {
+		began = bpf_ktime_get_ns();
+		c->behind = began - now;
+	}
+	c->choices++;
+	c->asked = cpu__choose(c, cpu, prev, now) ? began : 0;
 }
 
 /*

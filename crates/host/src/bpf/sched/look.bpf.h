@@ -12,8 +12,8 @@
  */
 static __always_inline bool cpu__interrupts(const struct cpu_ctx *c, __u32 cpu, __u64 next_look, __u64 now)
 {
-	return (cpu__timer_is_due(c, now) && cpu__due_goes_next(cpu, now)) ||
-	       !entrain_before(now + ALARM_EARLY_NS, next_look);
+	return !entrain_before(now + ALARM_EARLY_NS, next_look) ||
+	       (cpu__timer_is_due(c, now) && cpu__due_goes_next(cpu, now));
 }
 
 /* Tasks that still wait for a CPU that went offline are looked for so often, until there are none. */
@@ -108,7 +108,7 @@ static int cpu__look(void *map, __u32 *key, struct entry_timer *r)
 		}
 		return 0;
 	}
-	now = scx_bpf_now();
+	now = sched__now();
 	bpf_rcu_read_lock();
 	if (!c->started)
 		cpu__is_withheld(c, cpu);

@@ -89,7 +89,7 @@ static __always_inline void perf__idle(__u32 cpu, __u64 now)
  */
 static int perf__settle(void *map, __u32 *key, struct entry_timer *r)
 {
-	__u64 now = scx_bpf_now();
+	__u64 now = sched__now();
 	bool left = false;
 	__u32 i;
 

@@ -59,7 +59,7 @@ static __always_inline __s32 perf__select(struct task_struct *p, __s32 prev, __u
 {
 	struct task_ctx *t = task__ctx(p);
 	struct sched_perf_cpu *c = perf__cpu(prev);
-	__u64 now = scx_bpf_now(), flags = 0;
+	__u64 now = sched__now(), flags = 0;
 	__u32 demand;
 	__s32 cpu, bigger;
 
@@ -173,7 +173,7 @@ static __always_inline bool perf__enqueue(struct task_struct *p, struct task_ctx
 
 	if (!use_capacity)
 		return false;
-	now = scx_bpf_now();
+	now = sched__now();
 	target = t->perf.target;
 	t->perf.target = 0;
 	c = perf__cpu(cpu);

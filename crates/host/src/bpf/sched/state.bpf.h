@@ -163,7 +163,7 @@ struct cpu_ctx {
 	__u64 spinner;	/* scx tid of the vCPU that gave way here, as it spun, to a sibling that holds something; 0 =
 			   none */
 	__u64 compares; /* when queues of other CPUs are looked into again, at the soonest */
-	__u64 pad2;
+	__u64 behind; /* the scheduler's clock is behind CLOCK_MONOTONIC by so much here; known once a choice is made */
 	union {
 		struct {
 			__s32 waiting; /* tasks in its queue */
@@ -345,6 +345,25 @@ static __always_inline __u64 cpu__clock(const struct cpu_ctx *c)
 	__u64 all = llc__queue(c->llc)->vtime, here = c->clock;
 
 	return (c->started || c->waiting > 0) && entrain_before(here, all) ? here : all;
+}
+
+/*
+ * The scheduler's clock, where this CPU's run queue is not locked. scx_bpf_now() is not to be trusted there: a CPU that
+ * takes a task from this one updates this one's clock and leaves it marked as valid (move_remote_task_to_local_dsq() in
+ * the kernel's ext.c drops the lock without rq_unpin_lock()), so it stands still until the lock is taken as usual, at
+ * the next tick at the latest. A function of its own for the verifier.
+ */
+__noinline __u64 sched__now(void)
+{
+	const struct cpu_ctx *c = cpu__ctx(bpf_get_smp_processor_id());
+
+	return c->choices ? bpf_ktime_get_ns() - c->behind : scx_bpf_now();
+}
+
+/* The same with the run queue of that CPU locked: its own clock is right, and costs nothing. */
+__noinline __u64 sched__now_at(__s32 locked)
+{
+	return locked == bpf_get_smp_processor_id() ? scx_bpf_now() : sched__now();
 }
 
 /* What so long on a CPU costs a task, in virtual time. */

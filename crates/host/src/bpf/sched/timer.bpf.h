@@ -102,11 +102,15 @@ static __always_inline __u64 timer__due(__u64 at, __u64 now)
 	return left < (__s64)TIMER_FAR_NS && left > -(__s64)TIMER_FAR_NS ? now + left : 0;
 }
 
-/* A task that waits may have the CPU when its timer is due. */
-static __always_inline bool timer__admits(const struct task_ctx *t, const struct cpu_ctx *c, __u64 clock, __u64 now)
+/*
+ * From when on a task that waits may have the CPU for the sake of its timer; 0 = not as long as its clock is so far
+ * ahead.
+ */
+static __always_inline __u64 timer__admits(const struct task_ctx *t, const struct cpu_ctx *c, __u64 clock)
 {
-	return !entrain_before(clock + task__vtime(t, timer_lead_ns), t->pub.vtime) &&
-	       entrain_sub(now, t->timer_at) >= cpu__costs(c, timer_costs, timer_again_ns);
+	if (entrain_before(clock + task__vtime(t, timer_lead_ns), t->pub.vtime))
+		return 0;
+	return entrain_max(t->due, t->timer_at + cpu__costs(c, timer_costs, timer_again_ns));
 }
 
 /* One whose timer was the first to be due waits here no more: the next of those that do. */
@@ -145,17 +149,17 @@ __noinline int cpu__due_goes_next(__s32 cpu, __u64 now)
 	c->due = 0;
 	bpf_for_each (scx_dsq, p, DSQ_CPU(cpu), 0) {
 		struct task_ctx *t = task__ctx(p);
+		__u64 at;
 
 		if (seen++ >= DUE_SCAN)
 			break;
-		if (!t || !t->due)
+		at = t && t->due ? timer__admits(t, c, clock) : 0;
+		if (!at)
 			continue;
-		if (entrain_before(now + ALARM_EARLY_NS, t->due)) {
-			cpu__expects(c, t->due);
+		if (entrain_before(now + ALARM_EARLY_NS, at)) {
+			cpu__expects(c, at);
 			continue;
 		}
-		if (!timer__admits(t, c, clock, now))
-			continue;
 		if (tid)
 			cpu__expects(c, entrain_before(t->due, first) ? first : t->due);
 		if (!tid || entrain_before(t->due, first)) {

@@ -14,7 +14,7 @@
 static __always_inline __s32 task__select_cpu(struct task_struct *p, __s32 prev_cpu, __u64 wake_flags)
 {
 	struct task_ctx *t = task__ctx(p);
-	__u64 now = scx_bpf_now();
+	__u64 now = sched__now();
 	bool idle = false;
 	struct cpu_ctx *c;
 	__s32 cpu;
@@ -73,12 +73,11 @@ static __always_inline bool task__arrive(struct task_struct *p, struct task_ctx 
 static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags)
 {
 	struct task_ctx *t = task__ctx(p);
-	__u64 now = scx_bpf_now();
 	__s32 cpu = scx_bpf_task_cpu(p), victim = -1;
 	bool wakeup, urgent;
 	bool bound = task__is_bound(p);
 	struct cpu_ctx *c = cpu__ctx(cpu);
-	__u64 vtime, clock;
+	__u64 now = sched__now_at(cpu), vtime, clock;
 	struct wanting w;
 
 	if (!t) {
@@ -92,6 +91,8 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 	t->woke = wakeup;
 	if (!wakeup)
 		t->follows = 0;
+	else if (use_timer && t->pub.vcpu && !context__is_task())
+		t->due = now;
 	task__renew_share(p, t, now);
 	clock = cpu__clock(c);
 	urgent = task__arrive(p, t, c, cpu, wakeup, now);
@@ -132,7 +133,7 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 	if (victim >= 0)
 		scx_bpf_kick_cpu(victim, SCX_KICK_PREEMPT);
 	else
-		wanting__waits(&w, c, cpu, wakeup, now);
+		wanting__waits(&w, cpu, wakeup, t->due, now);
 }
 
 #endif /* ENTRAIN_SCHED_WAKE_BPF_H */

@@ -37,7 +37,7 @@ static __always_inline bool spinner__find(struct spinner *s, struct task_struct 
 	if (!s->c)
 		return false;
 	s->turn = cpu__slice(s->c);
-	s->now = scx_bpf_now();
+	s->now = sched__now();
 	/* One that came for its timer is a guest in another one's turn, and has none to hand on. */
 	s->passed = s->c->stay == STAY_FOR_TIMER ? ~0ULL : entrain_sub(s->now, s->c->turn);
 	if (s->c->waiting <= 0)

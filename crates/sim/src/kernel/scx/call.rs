@@ -63,6 +63,18 @@ impl Kernel {
         self.call_about([task, null_mut()], Some(cpu), |_, ops| call(ops, task))
     }
 
+    /// How often the scheduler has read a clock that stood still (`Cpu::frozen`).
+    pub fn frozen_reads(&self) -> u64 {
+        // SAFETY: the context lives as long as the object, which nobody runs now.
+        self.scx.object.as_ref().map_or(0, |object| unsafe { (*object.context()).frozen })
+    }
+
+    /// `scx_bpf_now()`, with the run queue of `locked` locked and its clock updated.
+    fn rq_clock(&self, locked: Option<u32>) -> u64 {
+        let frozen = self.cpu(self.this_cpu).frozen.filter(|_| locked != Some(self.this_cpu));
+        frozen.unwrap_or(self.now)
+    }
+
     /// Calls the scheduler. `subjects` are the tasks that the operation is on (`kf_tasks`): kfuncs that are for such tasks
     /// alone refuse others.
     pub(super) fn call_about<R>(
@@ -80,6 +92,9 @@ impl Kernel {
             // SAFETY: the field lives as long as the object, which nobody runs now.
             unsafe { *self.task(task).fields.preempt_count = if self.in_irq { HARDIRQ_OFFSET } else { 0 } };
         }
+        if let Some(cpu) = locked {
+            self.cpu_mut(cpu).frozen = None;
+        }
         let outer = std::mem::replace(&mut self.scx.operation.locked_rq, locked);
         let program = self.scx.operation.program.take();
         let machine: *mut Self = self;
@@ -91,14 +106,16 @@ impl Kernel {
             let ops = (*object).ops;
             let context = (*object).context();
             // A call back may have led here (enqueue out of a move): the caller's context comes back afterwards.
-            let saved = ((*context).machine, (*context).cpu, (*context).current, (*context).subjects);
+            let saved =
+                ((*context).machine, (*context).rq_clock, (*context).cpu, (*context).current, (*context).subjects);
             (*context).machine = machine.cast::<c_void>();
             (*context).now = (*machine).now;
+            (*context).rq_clock = (*machine).rq_clock(locked);
             (*context).cpu = (*machine).this_cpu;
             (*context).current = current;
             (*context).subjects = subjects;
             let result = call(&*object, &ops);
-            ((*context).machine, (*context).cpu, (*context).current, (*context).subjects) = saved;
+            ((*context).machine, (*context).rq_clock, (*context).cpu, (*context).current, (*context).subjects) = saved;
             let Done { helpers, lookups, atomics, inlined, shared } = std::mem::take(&mut (*context).done);
             let costs = (*machine).costs;
             let host = (*object).probes.is_some();

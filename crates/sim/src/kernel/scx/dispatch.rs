@@ -164,7 +164,9 @@ impl Kernel {
     /// `move_remote_task_to_local_dsq()`. The task is in no queue.
     pub(super) fn move_remote_task_to_local_dsq(&mut self, id: TaskId, cpu: u32, flags: u64) {
         let from = self.task(id).cpu;
+        let now = self.now;
         self.cpu_mut(from).nr_running -= 1;
+        self.cpu_mut(from).frozen = Some(now);
         self.task_mut(id).cpu = cpu;
         self.cpu_mut(cpu).nr_running += 1;
         self.dispatch_enqueue(self.local_dsq(cpu), id, Insertion::plain(flags));
