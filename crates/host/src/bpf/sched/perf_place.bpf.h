@@ -55,11 +55,11 @@ static __always_inline __s32 perf__idle_cpu(struct task_struct *p, __u32 demand,
  * From ops.select_cpu: the idle CPU that suits the task, or, where it fits none of those, a bigger one from which
  * something small is sent away. Returns the CPU if the task was put there, -1 to go on as on other machines.
  */
-static __always_inline __s32 perf__select(struct task_struct *p, __s32 prev, __u64 slice)
+static __always_inline __s32 perf__select(struct task_struct *p, __s32 prev, __u64 slice, __u64 now)
 {
 	struct task_ctx *t = task__ctx(p);
 	struct sched_perf_cpu *c = perf__cpu(prev);
-	__u64 now = sched__now(), flags = 0;
+	__u64 flags = 0;
 	__u32 demand;
 	__s32 cpu, bigger;
 
@@ -164,16 +164,14 @@ static __always_inline bool perf__leaves(struct task_ctx *t)
 
 /* From ops.enqueue: a task that leaves for a bigger CPU, or was sent away from one. Returns whether it has a place. */
 static __always_inline bool perf__enqueue(struct task_struct *p, struct task_ctx *t, __s32 cpu, __u64 slice,
-					  __u64 enq_flags)
+					  __u64 enq_flags, __u64 now)
 {
 	struct sched_perf_cpu *c;
 	__u32 target;
-	__u64 now;
 	__s32 idle;
 
 	if (!use_capacity)
 		return false;
-	now = sched__now();
 	target = t->perf.target;
 	t->perf.target = 0;
 	c = perf__cpu(cpu);

@@ -22,7 +22,7 @@ static __always_inline __s32 task__select_cpu(struct task_struct *p, __s32 prev_
 	/* One whose group has no time left takes no idle CPU: ops.enqueue puts it aside. */
 	if (t && limit__would_park(&t->limit, prev_cpu, now))
 		return prev_cpu;
-	cpu = use_capacity ? perf__select(p, prev_cpu, slice_max_ns) : -1;
+	cpu = use_capacity ? perf__select(p, prev_cpu, slice_max_ns, now) : -1;
 	if (cpu < 0) {
 		cpu = cpus__are_busy(prev_cpu) ? prev_cpu : scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
 		if (!idle && (wake_flags & SCX_WAKE(FORK)))
@@ -98,7 +98,7 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 	urgent = task__arrive(p, t, c, cpu, wakeup, now);
 	if (limit__parks(p, &t->limit, cpu, t->pub.vtime - clock, now, enq_flags))
 		return;
-	if (perf__enqueue(p, t, cpu, slice_max_ns, enq_flags))
+	if (perf__enqueue(p, t, cpu, slice_max_ns, enq_flags, now))
 		return;
 	/* It was to leave, and nobody has come meanwhile. */
 	if (enq_flags & SCX_ENQ(LAST)) {
