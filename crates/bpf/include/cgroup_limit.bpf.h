@@ -18,6 +18,7 @@
 #define ENTRAIN_CGROUP_LIMIT_BPF_H
 
 #include "cgroup_share.bpf.h"
+#include "sched_clock.bpf.h"
 #include "bandwidth.h"
 
 /*
@@ -451,7 +452,7 @@ static __always_inline bool limit__let_go(__u32 slot, __u64 n, __u64 now)
 /* A group's timer: a period begins, or there may be time for somebody. */
 static int limit__timer(void *map, __u32 *key, struct limit *l)
 {
-	__u64 now = scx_bpf_now(), n, after, turn = l->turn;
+	__u64 now = sched__now(), n, after, turn = l->turn;
 	bool holds, again, more;
 	__u32 slot = *key;
 	__s32 queued;

@@ -72,6 +72,5 @@ tunables! {
     use_immed: bool,
     use_timer: bool,
     use_spins: bool,
-    use_beside: bool,
     use_energy: bool,
 }

@@ -59,7 +59,7 @@ static __always_inline __s32 task__select_vcpu(struct task_struct *p, __s32 prev
 			page__raise_util(cpu, task__claim(t, 0));
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, guest_slice(0), enq__at_once());
 	} else {
-		now = scx_bpf_now();
+		now = sched__now();
 		task__count_in(p, t, now);
 		task__join(t, cpu, now);
 		queue__insert(p, t, cpu, false, now, 0);
@@ -141,7 +141,7 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, GUEST_SLICE_NS, enq_flags);
 		return;
 	}
-	now = scx_bpf_now();
+	now = sched__now_at(cpu);
 	if (!pinned && (v->parked || !task__may_run(p, cpu))) {
 		target = task__choose_vcpu(p, t->load.mean, cpu, -1);
 		if (target >= 0 && last)

@@ -22,7 +22,7 @@ static __always_inline bool limit__release(struct bpf_iter_scx_dsq *it, struct t
 	__s32 cpu = scx_bpf_task_cpu(p), target = cpu, idle;
 	bool pinned = task__is_pinned(p), moved;
 	struct task_ctx *t = task__of(p);
-	__u64 now = scx_bpf_now();
+	__u64 now = sched__now();
 
 	if (!t)
 		return false;
@@ -51,7 +51,7 @@ static __always_inline bool task__waits_for_time(struct task_struct *p, __s32 cp
 {
 	struct task_ctx *t = READ_ONCE(limited.groups) ? task__of(p) : NULL;
 
-	return t && limit__parks(p, &t->limit, cpu, t->vtime - vcpu__of(cpu)->clock, scx_bpf_now(), enq_flags);
+	return t && limit__parks(p, &t->limit, cpu, t->vtime - vcpu__of(cpu)->clock, sched__now_at(cpu), enq_flags);
 }
 
 /*

@@ -278,7 +278,7 @@ __noinline int vcpud__step(__u64 now)
 
 static int step__timer(void *map, __u32 *key, struct step_timer *step)
 {
-	vcpud__step(scx_bpf_now());
+	vcpud__step(sched__now());
 	return 0;
 }
 

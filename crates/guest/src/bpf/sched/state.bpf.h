@@ -69,6 +69,7 @@ struct vcpu_ctx {
 	__u64 cost;	   /* of a switch here, ns (cost.h) */
 	__u64 choices;	   /* calls of ops.dispatch */
 	__u64 asked;	   /* when the choice began whose switch is measured; 0: none is */
+	__u64 behind;	   /* the scheduler's clock is behind CLOCK_MONOTONIC by so much here; known once it chose */
 	__u64 burst;	   /* how long tasks run at a time, mean, ns */
 	__u64 ran;	   /* work since the start, ns */
 	__u64 pinned_ran;  /* of `ran`, by pinned tasks */
@@ -135,6 +136,13 @@ struct sched_stats stats __attribute__((aligned(64)));
 static __always_inline struct vcpu_ctx *vcpu__of(__s32 cpu)
 {
 	return &vcpus[(__u32)cpu & (GUEST_MAX_CPUS - 1)];
+}
+
+static __always_inline const __u64 *cpu__clock_behind(__u32 cpu)
+{
+	const struct vcpu_ctx *v = vcpu__of(cpu);
+
+	return v->choices ? &v->behind : NULL;
 }
 
 static __always_inline struct task_ctx *task__of(struct task_struct *p)

@@ -115,6 +115,18 @@ static __always_inline bool cpu__timer_is_due(const struct cpu_ctx *c, __u64 now
 	return !entrain_before(now + ALARM_EARLY_NS, cpu__due_before(c, never));
 }
 
+/* Has the CPU looked at by then, or in time for one whose guest's timer is due, as soon as whoever runs has had his
+ * peace. */
+static __always_inline void cpu__alarm_next(struct cpu_ctx *c, __u32 cpu, __u64 at, __u64 now)
+{
+	__u64 due = cpu__due_before(c, at);
+
+	if (due != at)
+		cpu__alarm(c, cpu, due, now);
+	else
+		cpu__alarm_turn(c, cpu, at, now);
+}
+
 /*
  * One that wants a CPU has come to its queue: the task that runs is looked at when the CPU is to change hands. Where an
  * interrupt woke it (`due`), in time: it is let in as one whose guest's timer is due. A function of its own for the
@@ -131,29 +143,16 @@ __noinline int wanting__waits(const struct wanting *w __arg_nonnull, __u32 cpu, 
 	at = woke && use_wake_preempt ? now + wanting__takes_after(w, c, now) : end;
 	if (entrain_before(end, at))
 		at = end;
-	if (due)
-		cpu__alarm(c, cpu, cpu__due_before(c, at), now);
-	else
-		cpu__alarm_turn(c, cpu, at, now);
+	cpu__alarm_next(c, cpu, at, now);
 	return 0;
 }
 
-/*
- * Arms the timer for the end of the turn, where somebody waits for it; in time for one whose guest's timer is due, or
- * as soon as whoever runs has had his peace.
- */
+/* Arms the timer for the end of the turn, where somebody waits for it. */
 static __always_inline void cpu__turn_ends(struct cpu_ctx *c, __u32 cpu, __u64 now)
 {
-	__u64 at, due;
-
 	if (c->waiting <= 0 || !c->started || c->granted || (!c->due && cpu__looks_soon(cpu, now)))
 		return;
-	at = cpu__next_look(c, cpu, now);
-	due = cpu__due_before(c, at);
-	if (due != at)
-		cpu__alarm(c, cpu, due, now);
-	else
-		cpu__alarm_turn(c, cpu, at, now);
+	cpu__alarm_next(c, cpu, cpu__next_look(c, cpu, now), now);
 }
 
 #endif /* ENTRAIN_SCHED_ALARM_BPF_H */

@@ -23,7 +23,7 @@ __noinline int cpu__hands_on(__s32 cpu, __u64 now)
 	__u64 next = c->next;
 	enum short_stay stay = c->next_stay;
 
-	if (!next || c->waiting <= 0 || stay == STAY_FOR_TIMER || stay == STAY_BESIDE)
+	if (!next || c->waiting <= 0 || stay == STAY_FOR_TIMER)
 		return 0;
 	c->next = 0;
 	if (!entrain_before(now, cpu__next_look(c, cpu, now)))
@@ -49,12 +49,11 @@ static __always_inline bool cpu__choose(struct cpu_ctx *c, __s32 cpu, struct tas
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED))
 		t = task__ctx(prev);
 	cpu__hands_on(cpu, now);
-	if (c->next && (c->next_stay == STAY_FOR_TIMER || c->next_stay == STAY_BESIDE) && t && t->started &&
-	    !t->leaving) {
-		/* Whoever comes from elsewhere interrupts another one, but not inside a section. */
+	if (c->next && c->next_stay == STAY_FOR_TIMER && t && t->started && !t->leaving) {
+		/* Whose timer is due interrupts another one, but not inside a section. */
 		if (t->pub.vcpu && task__may_stay(prev, t, c, cpu, now))
 			return false;
-		if (c->next_stay == STAY_FOR_TIMER && c->stay != STAY_FOR_TIMER)
+		if (c->stay != STAY_FOR_TIMER)
 			cpu__will_resume(c, prev->scx.tid, c->stay);
 	}
 	if (cpu__take_next(c, cpu, now) || cpu__take_aged(c, cpu, now) || cpu__resume(c, cpu, now))

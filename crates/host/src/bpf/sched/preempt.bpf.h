@@ -63,12 +63,11 @@ static __always_inline __u64 wanting__takes_after(const struct wanting *w, const
 
 /*
  * The CPU that a task that woke takes: the one whose task's clock is furthest ahead of it, if that is far enough;
- * another one of its LLC than its own, `home`, only when the difference is worth the move. None that runs a vCPU of the
- * VM `spared` (0: any). -1: none, it waits at home. A function of its own for the verifier, which else walks the loop
- * anew on each path that leads to it.
+ * another one of its LLC than its own, `home`, only when the difference is worth the move. -1: none, it waits at home.
+ * A function of its own for the verifier, which else walks the loop anew on each path that leads to it.
  */
 __noinline __s32 wanting__victim(const struct wanting *w __arg_nonnull, struct task_struct *p __arg_trusted, __s32 home,
-				 __s32 spared, __u64 now)
+				 __u64 now)
 {
 	const struct cpu_ctx *h = cpu__ctx(home);
 	__u64 best = 0;
@@ -84,8 +83,7 @@ __noinline __s32 wanting__victim(const struct wanting *w __arg_nonnull, struct t
 		if (cpu < 0)
 			break;
 		c = cpu__ctx(cpu);
-		if (c->llc != h->llc || !c->started || cpu__is_excused(c) || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr) ||
-		    (spared && c->tgid == spared))
+		if (c->llc != h->llc || !c->started || cpu__is_excused(c) || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 			continue;
 		candidate__fill(&v, w, cpu__running_vtime(c, now), c, now);
 		if (!entrain_preempt(&v.in, &v.limits))

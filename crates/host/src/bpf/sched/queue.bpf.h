@@ -156,7 +156,7 @@ static __always_inline bool cpu__take_next(struct cpu_ctx *c, __s32 cpu, __u64 n
 	if (!t)
 		return false;
 	if (task__take(p, t, cpu)) {
-		t->stay = c->next_stay == STAY_BESIDE ? STAY_FULL : c->next_stay;
+		t->stay = c->next_stay;
 		t->heir = t->stay != STAY_FOR_TIMER;
 		return true;
 	}

@@ -26,7 +26,6 @@ enum short_stay {
 	STAY_FOR_INTERRUPT,
 	STAY_FOR_SECTION,
 	STAY_FOR_TIMER, /* in its own time, amid another one's turn (timer.bpf.h) */
-	STAY_BESIDE,	/* only in `next_stay`: it is not short, and takes another VM's place (yield.bpf.h) */
 };
 
 /* Why a task gives its CPU to others, even where its clock is behind. */
@@ -73,7 +72,6 @@ struct task_ctx {
 	__u64 boosted;		 /* put to the front by a yield at; 0 = not since it last ran */
 	__u64 spun;		 /* when KVM last said that its guest spins; 0 = not in this stay */
 	__u64 looks_at;		 /* as a spinner, for a sibling to give way to, again */
-	__u64 beside;		 /* as a spinner, when a sibling was sent to another CPU; 0 = not in this stay */
 	__u64 kvm_vcpu;		 /* struct kvm_vcpu, while it is inside KVM_RUN; only for probes */
 	struct entrain_extend_state extend;
 	struct sched_class class; /* class.bpf.h */
@@ -125,7 +123,7 @@ struct {
 struct cpu_ctx {
 	__u64 vtime;	  /* of the running task when it started; its clock now is vtime + charge(now - started) */
 	__u64 started;	  /* charged since, or 0 = nothing of ours runs */
-	__u64 came;	  /* when the running task was put here */
+	__u64 came;	  /* when the turn began that runs here, or whoever was let in amid it: left in peace from then */
 	__u64 clock;	  /* as a queue's `vtime`, of the tasks of this CPU alone */
 	__u64 turn;	  /* when it last went to somebody by his clock ... */
 	__u64 owner;	  /* ... and the scx tid of that one, who pays for the turn */
@@ -347,23 +345,11 @@ static __always_inline __u64 cpu__clock(const struct cpu_ctx *c)
 	return (c->started || c->waiting > 0) && entrain_before(here, all) ? here : all;
 }
 
-/*
- * The scheduler's clock, where this CPU's run queue is not locked. scx_bpf_now() is not to be trusted there: a CPU that
- * takes a task from this one updates this one's clock and leaves it marked as valid (move_remote_task_to_local_dsq() in
- * the kernel's ext.c drops the lock without rq_unpin_lock()), so it stands still until the lock is taken as usual, at
- * the next tick at the latest. A function of its own for the verifier.
- */
-__noinline __u64 sched__now(void)
+static __always_inline const __u64 *cpu__clock_behind(__u32 cpu)
 {
-	const struct cpu_ctx *c = cpu__ctx(bpf_get_smp_processor_id());
+	const struct cpu_ctx *c = cpu__ctx(cpu);
 
-	return c->choices ? bpf_ktime_get_ns() - c->behind : scx_bpf_now();
-}
-
-/* The same with the run queue of that CPU locked: its own clock is right, and costs nothing. */
-__noinline __u64 sched__now_at(__s32 locked)
-{
-	return locked == bpf_get_smp_processor_id() ? scx_bpf_now() : sched__now();
+	return c->choices ? &c->behind : NULL;
 }
 
 /* What so long on a CPU costs a task, in virtual time. */

@@ -31,16 +31,15 @@ static __always_inline void stay__take_turn(struct task_struct *p, struct task_c
 	t->lent = heir && c->owner != p->scx.tid;
 	/* What is left of its own turn may have come back to it: that is no new one. */
 	owner = t->lent ? cpu__lender(c, t) : heir ? t : NULL;
-	/* One that was sent here from another CPU runs in its own time, unless the turn here is its VM's, too. */
+	/* A turn is handed on within a VM only. */
 	if (!owner || owner->pub.tgid != t->pub.tgid) {
 		cpu__turn_begins(c, p, t, now);
-		c->came = now;
-		return;
+	} else {
+		task__repays(t, 0, 0);
+		c->vtime = owner->pub.vtime + owner->owed;
+		c->share = owner->share;
 	}
 	c->came = c->turn;
-	task__repays(t, 0, 0);
-	c->vtime = owner->pub.vtime + owner->owed;
-	c->share = owner->share;
 }
 
 /* ops.running. */
@@ -69,7 +68,6 @@ static __always_inline void stay__begin(struct task_struct *p)
 	t->started = now;
 	t->boosted = 0;
 	t->spun = 0;
-	t->beside = 0;
 	if (t->due && t->due == cpu__ctx(t->cpu)->due)
 		cpu__expects_anew(t->cpu);
 	t->due = 0;

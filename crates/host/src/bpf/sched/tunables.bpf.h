@@ -86,7 +86,6 @@ const volatile bool use_wake_preempt = true;
 const volatile bool use_follow = true;
 const volatile bool use_timer = true;
 const volatile bool use_spins = true;
-const volatile bool use_beside = true;
 const volatile bool use_energy = true;
 
 /* Set by the loader from the host's topology. */

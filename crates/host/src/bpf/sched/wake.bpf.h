@@ -114,7 +114,7 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 	}
 	wanting__fill(&w, t, vtime, t->pub.vcpu, urgent);
 	if (use_wake_preempt && wakeup) {
-		victim = wanting__victim(&w, p, cpu, 0, now);
+		victim = wanting__victim(&w, p, cpu, now);
 		if (victim >= 0 && victim != cpu) {
 			cpu = victim;
 			c = cpu__ctx(cpu);

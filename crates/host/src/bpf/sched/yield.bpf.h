@@ -8,7 +8,6 @@
 #ifndef ENTRAIN_SCHED_YIELD_BPF_H
 #define ENTRAIN_SCHED_YIELD_BPF_H
 
-#include "preempt.bpf.h"
 #include "queue.bpf.h"
 
 /* CPUs of the LLC whose queues one spin looks at for a sibling. */
@@ -58,11 +57,14 @@ static __always_inline void spinner__leave(const struct spinner *s)
 	scx_bpf_task_set_slice(s->task, 0);
 }
 
-static __always_inline enum entrain_yield_verdict spinner__ask(const struct spinner *s, struct task_struct *to,
-							       const struct task_ctx *t, bool owes)
+/* Whether the vCPU that spins is to give way to a sibling; if so the sibling is next here. */
+static __always_inline bool spinner__give_way(const struct spinner *s, struct task_struct *to, struct task_ctx *t,
+					      bool owes)
 {
 	struct entrain_yield_limits limits = {.turn = s->turn, .again = yield_again_ns};
 	struct entrain_yield_in in = {};
+	enum entrain_yield_verdict verdict;
+	enum short_stay stay;
 
 	in.sibling = s->task->tgid == to->tgid;
 	in.waiting = t->waiting && t->queued;
@@ -71,70 +73,17 @@ static __always_inline enum entrain_yield_verdict spinner__ask(const struct spin
 	in.owes = owes;
 	in.boosted = t->boosted ? entrain_sub(s->now, t->boosted) : ~0ULL;
 	in.turn = s->passed;
-	return entrain_yield(&in, &limits);
-}
-
-static __always_inline void spinner__count(struct task_ctx *t, enum entrain_yield_verdict verdict)
-{
+	verdict = entrain_yield(&in, &limits);
 	task__count_verdict(t, SCHED_YIELDS_HONOURED, verdict, ENTRAIN_YIELD_VERDICTS);
-}
-
-/* The sibling comes to that CPU next. */
-static __always_inline void spinner__put_next(const struct spinner *s, struct cpu_ctx *c, struct task_struct *to,
-					      struct task_ctx *t, enum short_stay stay)
-{
-	t->boosted = s->now;
-	cpu__put_next(c, to->scx.tid, stay, s->now);
-	task__boosted(to, t);
-}
-
-/* Whether the vCPU that spins is to give way to a sibling; if so the sibling is next here. */
-static __always_inline bool spinner__give_way(const struct spinner *s, struct task_struct *to, struct task_ctx *t,
-					      bool owes)
-{
-	enum entrain_yield_verdict verdict = spinner__ask(s, to, t, owes);
-	enum short_stay stay;
-
-	spinner__count(t, verdict);
 	if (verdict != ENTRAIN_YIELD_HONOURED)
 		return false;
 	if (entrain_critical_holds(t->level))
 		stay = lend_ns ? STAY_FOR_SECTION : STAY_FULL;
 	else
 		stay = owes ? STAY_FOR_INTERRUPT : STAY_FULL;
-	spinner__put_next(s, s->c, to, t, stay);
-	return true;
-}
-
-/*
- * A sibling that holds something, or stands in a lock's queue, comes to another CPU, and the one that spins stays: the
- * lock goes on at once. Were it to give way instead, each of the two would stand in the queue while the other one runs:
- * they would hand the lock, and their CPU, to and fro, at two switches an operation, and nothing but chance ends that.
- * Returns whether there is such a CPU; where its task is protected still, the spinner asks again when it traps again.
- *
- * Threat model: the sibling runs in its own time, is at most a slice ahead of the one whose place it takes, and leaves
- * that one its protection and its critical section. What a VM gains is that it runs up to a slice earlier.
- */
-static __always_inline bool spinner__beside(const struct spinner *s, struct task_struct *to, struct task_ctx *t)
-{
-	struct wanting w = {.vtime = t->pub.vtime + t->owed - task__vtime(t, s->turn)};
-	struct cpu_ctx *c;
-	__s32 cpu;
-
-	if (!use_beside || !entrain_critical_holds(t->level) || spinner__ask(s, to, t, false) != ENTRAIN_YIELD_HONOURED)
-		return false;
-	cpu = wanting__victim(&w, to, s->cpu, to->tgid, s->now);
-	if (cpu < 0)
-		return false;
-	c = cpu__ctx(cpu);
-	if (cpu__has_next(c, s->now))
-		return false;
-	if (entrain_sub(s->now, c->came) < cpu__peace(c))
-		return true;
-	spinner__count(t, ENTRAIN_YIELD_HONOURED);
-	spinner__put_next(s, c, to, t, STAY_BESIDE);
-	s->ctx->beside = s->now;
-	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	t->boosted = s->now;
+	cpu__put_next(s->c, to->scx.tid, stay, s->now);
+	task__boosted(to, t);
 	return true;
 }
 
@@ -142,12 +91,6 @@ static __always_inline bool spinner__beside(const struct spinner *s, struct task
 static __always_inline bool spinner__has_found(const struct spinner *s)
 {
 	return s->ctx->leaving == LEAVING_YIELDED && cpu__has_next(s->c, s->now);
-}
-
-/* Whether a sibling that was sent to another CPU is on its way there: nobody else is let in meanwhile. */
-static __always_inline bool spinner__expects(const struct spinner *s)
-{
-	return s->ctx->beside && entrain_sub(s->now, s->ctx->beside) < cpu__costs(s->c, look_costs, lend_ns);
 }
 
 /* Called with the run-queue locks of both held, so neither moves meanwhile. */
@@ -168,8 +111,6 @@ static __always_inline bool spinner__yield(struct task_struct *from, struct task
 		spinner__leave(&s);
 		return true;
 	}
-	if (!spinner__turn_over(&s) && (spinner__expects(&s) || spinner__beside(&s, to, t)))
-		return false;
 	/* Where posted interrupts cannot be seen, KVM's word stands: it proposes nobody in user mode without one. */
 	if (!spinner__give_way(&s, to, t, kvm_vcpu__owes(t->kvm_vcpu) != OWES_NOTHING) && !spinner__turn_over(&s))
 		return false;
