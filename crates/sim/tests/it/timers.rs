@@ -81,6 +81,18 @@ fn nobody_reads_a_clock_that_stands_still() {
     assert_eq!(clock_beside_locks(Arm::HOST).1, 0);
 }
 
+/// The same of the guests' schedulers, where all that they do is in use: tasks that wake one another on vCPUs of which
+/// the host takes some away.
+#[test]
+fn no_guest_reads_a_clock_that_stands_still() {
+    let load = entrain_sim::lab::named("overcommit/wake").expect("a load of the lab's");
+    let mut setup = load.build(1, &LabArm { name: "", arm: Arm::BOTH, online: None });
+    setup.world.set_costs(Costs::LAB);
+    setup.world.run(setup.end);
+    let reads: Vec<_> = setup.world.machines.iter().map(|machine| machine.kernel.frozen_reads()).collect();
+    assert!(reads.len() > 2 && reads.iter().all(|n| *n == 0), "{reads:?}");
+}
+
 /// A guest whose timer is due whenever it is off its CPU: it has its share and no more, and the others lose no more by
 /// the switches than some parts in a hundred.
 #[test]

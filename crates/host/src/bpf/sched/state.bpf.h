@@ -123,7 +123,7 @@ struct {
 struct cpu_ctx {
 	__u64 vtime;	  /* of the running task when it started; its clock now is vtime + charge(now - started) */
 	__u64 started;	  /* charged since, or 0 = nothing of ours runs */
-	__u64 came;	  /* when the turn began that runs here, or whoever was let in amid it: left in peace from then */
+	__u64 came;	  /* when the turn here began, or whoever is let in amid it came */
 	__u64 clock;	  /* as a queue's `vtime`, of the tasks of this CPU alone */
 	__u64 turn;	  /* when it last went to somebody by his clock ... */
 	__u64 owner;	  /* ... and the scx tid of that one, who pays for the turn */
