@@ -7,10 +7,12 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C
 
-# Names and contents of all that decides how the schedulers schedule. In the guest the followed loads run beside none of ours.
+# Names and code of all that decides how the schedulers schedule: a comment or a line's break makes no result old. In the
+# guest the followed loads run beside none of ours.
 schedulers() {
-	find crates/host/src/bpf crates/guest/src/bpf crates/policy/include -type f -name '*.[ch]' ! -name 'loads.bpf.c' -print0 |
-		sort -z | xargs -0 sha256sum | sha256sum | cut -c1-16
+	find crates/bpf/include crates/host/src/bpf crates/guest/src/bpf crates/policy/include -type f -name '*.[ch]' \
+		! -name 'loads.bpf.c' -print0 | sort -z | xargs -0 perl -0777 -ne '
+			s{/\*.*?\*/|//[^\n]*}{ }gs; s/\s*([^\w\s])\s*/$1/g; s/\s+/ /g; print "$ARGV\n$_\n"' | sha256sum | cut -c1-16
 }
 
 case ${1:-} in

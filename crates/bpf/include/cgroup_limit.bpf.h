@@ -569,7 +569,7 @@ static __always_inline bool cgroup__relimit(struct cgroup_ctx *ctx, __u64 quota,
 static __s32 cgroup__limit_to(struct cgroup *cgrp, __u64 period_us, __u64 quota_us, __u64 burst_us)
 {
 	struct cgroup_ctx *ctx = bpf_cgrp_storage_get(&sched_cgroups, cgrp, 0, 0);
-	__u64 now = scx_bpf_now(), quota, period, burst;
+	__u64 now = sched__now(), quota, period, burst;
 	struct limit_cpu *lc;
 	struct limit *l;
 	__u32 slot, cpu;

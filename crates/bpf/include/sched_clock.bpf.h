@@ -31,4 +31,22 @@ __noinline __u64 sched__now_at(__s32 locked)
 	return locked == bpf_get_smp_processor_id() ? scx_bpf_now() : sched__now();
 }
 
+/* One of so many choices is measured. */
+#define COST_EVERY 8
+
+/*
+ * From ops.dispatch, before the choice: when it began by CLOCK_MONOTONIC, ns, and by how much the clock of this CPU is
+ * behind that; 0 = this choice is not measured.
+ */
+static __always_inline __u64 choice__began(__u64 choices, __u64 *behind)
+{
+	__u64 began;
+
+	if (choices % COST_EVERY)
+		return 0;
+	began = bpf_ktime_get_ns();
+	*behind = began - scx_bpf_now();
+	return began;
+}
+
 #endif /* ENTRAIN_SCHED_CLOCK_BPF_H */

@@ -27,6 +27,7 @@ mod spinning;
 mod sync;
 mod tick;
 mod tmp;
+mod touch;
 mod vms;
 mod wake;
 
@@ -61,6 +62,7 @@ enum Load {
     Costs(costs::Args),
     Run(programs::Args),
     Probe(snapshot::Args),
+    Touch(touch::Args),
     Isolated(isolated::Args),
 }
 
@@ -78,6 +80,7 @@ fn main() -> ExitCode {
         Load::Inference(args) => inference::run(&args),
         Load::Office(args) => office::run(&args),
         Load::Roles(args) => roles::run(&args),
+        Load::Touch(args) => touch::run(&args),
         Load::Memcheck(args) => memcheck::run(&args),
         Load::Vms(args) => vms::run(&args),
         Load::Besiege(args) => besiege::run(&args),

@@ -156,7 +156,7 @@ fn physical(memory: &Pages, page: usize) -> Option<u64> {
     Some(frame * memory.page_size() as u64)
 }
 
-fn free_mib() -> Option<u64> {
+pub(crate) fn free_mib() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? / 1024)

@@ -336,6 +336,21 @@ fn all_arms_are_measured_and_paired() {
 }
 
 #[test]
+fn no_load_pays_for_a_guests_first_access_to_its_memory() {
+    let touched = |text: &str| {
+        let (report, world) = run_file(text, World::default());
+        assert!(report.ok(), "{report:#?}");
+        let world = world.borrow();
+        let loads = world.log.iter().position(|line| line.contains("measure"));
+        let touches = world.log.iter().enumerate().filter(|(_, line)| line.ends_with("entrain-load touch"));
+        touches.filter(|(at, _)| Some(*at) < loads).map(|(_, line)| line.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(touched(FILE), ["guest 0: entrain-load touch", "guest 1: entrain-load touch"]);
+    // The host machine would run out of memory.
+    assert!(touched(&FILE.replacen("memory_mib = 1024", "memory_mib = 1023", 1)).is_empty());
+}
+
+#[test]
 fn the_order_of_the_arms_rotates_from_boot_to_boot() {
     let (report, _) = run_file(FILE, World::default());
     let order = |boot| -> Vec<String> {

@@ -154,9 +154,7 @@ static __always_inline void vcpu__dispatch(__s32 cpu, struct task_struct *prev)
 
 	/* Taken back before the look: a claim that comes after it is for ops.running to see. */
 	v->served = v->claimed ? __sync_lock_test_and_set(&v->claimed, 0) : 0;
-	v->asked = queued || v->choices % COST_EVERY ? 0 : bpf_ktime_get_ns();
-	v->behind = v->asked ? v->asked - scx_bpf_now() : v->behind;
-	v->choices += !queued;
+	v->asked = queued ? 0 : choice__began(v->choices++, &v->behind);
 	if (!prev)
 		vcpu__looks(cpu, v);
 	if (mode.contended)

@@ -24,9 +24,6 @@ const volatile __u32 nr_llcs = 1;
 const volatile __u32 nr_online = 1;
 const volatile bool use_vcpud = true;
 
-/* One of so many choices of the next task is measured, for what a switch costs. */
-#define COST_EVERY 8
-
 /* Other vCPUs that a busy vCPU looks at when it picks its next task ... */
 #define LOOK_AT_BUSY 4
 /* ... and a waking task at most, of those that idle and of those that do not. */

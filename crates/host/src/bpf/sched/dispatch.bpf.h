@@ -9,9 +9,6 @@
 #include "idle.bpf.h"
 #include "perf_place.bpf.h"
 
-/* One of so many choices is measured. */
-#define COST_EVERY 8
-
 /*
  * Siblings hand a turn on to one another as long as nobody else has a right to the CPU. One whose timer is due comes
  * between them, since a CPU that changes hands anyway is had for nothing; one that woke and may take the CPU, or whose
@@ -111,15 +108,11 @@ static __always_inline bool cpu__choose(struct cpu_ctx *c, __s32 cpu, struct tas
 static __always_inline void cpu__dispatch(__s32 cpu, struct task_struct *prev)
 {
 	struct cpu_ctx *c = cpu__ctx(cpu);
-	__u64 now = scx_bpf_now(), began = 0;
+	__u64 now = scx_bpf_now(), began;
 
 	/* Taken back before the look: a claim that comes after it is for ops.running to see. */
 	c->served = c->claimed ? __sync_lock_test_and_set(&c->claimed, 0) : 0;
-	if (!(c->choices % COST_EVERY)) {
-		began = bpf_ktime_get_ns();
-		c->behind = began - now;
-	}
-	c->choices++;
+	began = choice__began(c->choices++, &c->behind);
 	c->asked = cpu__choose(c, cpu, prev, now) ? began : 0;
 }
 

@@ -91,8 +91,6 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 	t->woke = wakeup;
 	if (!wakeup)
 		t->follows = 0;
-	else if (use_timer && t->pub.vcpu && !context__is_task())
-		t->due = now;
 	task__renew_share(p, t, now);
 	clock = cpu__clock(c);
 	urgent = task__arrive(p, t, c, cpu, wakeup, now);
@@ -105,6 +103,9 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_max_ns, enq_flags);
 		return;
 	}
+	/* What an interrupt woke is let in as if its timer were due. */
+	if (wakeup && use_timer && t->pub.vcpu && !context__is_task())
+		t->due = now;
 	vtime = t->pub.vtime;
 	if (t->front == FRONT_NEXT) {
 		vtime = clock - task__vtime(t, 2 * credit_ns);
