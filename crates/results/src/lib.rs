@@ -1,8 +1,9 @@
 //! What stored results have in common, whether the lab has measured them or the simulator predicts: what they were built
-//! from, how old they may be, and the Markdown of their pages.
+//! from, how old they may be, the Markdown of their pages, and how their files are written.
 
 pub mod age;
 pub mod markdown;
+pub mod output;
 pub mod provenance;
 
 use std::path::Path;

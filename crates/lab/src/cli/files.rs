@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
+use entrain_results::output::{Output, why};
 
-use crate::output::{self, Output};
+use crate::output;
 use crate::report::{Report, file, html, table};
 
 /// Status when a check failed or the lab did.
@@ -36,7 +37,7 @@ impl Files {
     pub(super) fn write_part(&self, report: &Report) {
         let Some(file) = self.json.as_ref().filter(|file| file.replaced()) else { return };
         if let Err(error) = file.write(&file::content(report, file.name())) {
-            tracing::warn!("{}; tried again after the next boot", output::why(file.name(), &error));
+            tracing::warn!("{}; tried again after the next boot", why(file.name(), &error));
         }
     }
 
@@ -57,7 +58,7 @@ impl Files {
     fn write(&self, report: &Report) -> anyhow::Result<()> {
         let write = |file: &Option<Output>, bytes: &dyn Fn(&Path) -> Vec<u8>| {
             let file = file.as_ref()?;
-            file.write(&bytes(file.name())).err().map(|error| output::why(file.name(), &error))
+            file.write(&bytes(file.name())).err().map(|error| why(file.name(), &error))
         };
         let failed = [
             write(&self.json, &|name| file::content(report, name)),

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use entrain_results::output::Output;
 
 use super::files::{Files, show};
-use crate::output::{self, Output};
+use crate::output;
 use crate::report::stored;
 
 /// Options of `entrain lab report`.

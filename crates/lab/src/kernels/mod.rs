@@ -9,11 +9,11 @@ use entrain_lab_machine::archive::Release;
 use entrain_lab_machine::machine::{Arch, GuestSpec, Machine, MachineSpec};
 use entrain_lab_machine::progress::{Progress, Spinner};
 use entrain_lab_machine::{Cache, cancel};
+use entrain_results::output::Output;
 use entrain_results::provenance::Provenance;
 
 use self::table::{Column, Row, Table};
 use self::tables::Tables;
-use crate::output::Output;
 
 mod table;
 mod tables;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use entrain_results::output;
 use entrain_sim::fleet::{Job, Row, Shard, Sweep, sustain, table};
 use entrain_sim::jobs;
 use entrain_sim::scenario::Arm;
@@ -140,7 +141,7 @@ pub(crate) fn merge(args: &MergeArgs) -> Result<bool> {
         table::write(path, &rows)?;
     }
     if let Some(path) = &args.json {
-        std::fs::write(path, serde_json::to_string_pretty(&cells)?).with_context(|| path.display().to_string())?;
+        output::write(path, serde_json::to_string_pretty(&cells)?.as_bytes())?;
     }
     Ok(true)
 }

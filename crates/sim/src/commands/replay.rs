@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use comfy_table::{CellAlignment, Table, presets};
 use entrain_record::file;
+use entrain_results::output;
 use entrain_sim::jobs;
 use entrain_sim::kernel::topology::Shape;
 use entrain_sim::replay::demand::Shares;
@@ -105,7 +106,7 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     println!("What the recording does not tell, and how it is filled in:");
     written.untold.iter().for_each(|what| println!("  - {what}"));
     if let Some(path) = &args.json {
-        std::fs::write(path, serde_json::to_string_pretty(&written)?).with_context(|| path.display().to_string())?;
+        output::write(path, serde_json::to_string_pretty(&written)?.as_bytes())?;
     }
     Ok(written.arms.iter().all(|(.., run)| !run.broken.contains_key("failed")))
 }

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result};
-use entrain_results::name;
+use anyhow::Result;
+use entrain_results::{name, output};
 use entrain_sim::stored::{self, Stored};
 
 #[derive(clap::Args)]
@@ -25,7 +25,7 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
             None => print!("{page}"),
             Some(folder) => {
                 let path = folder.join(format!("{name}.md"));
-                std::fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
+                output::write(&path, page.as_bytes())?;
             }
         }
     }

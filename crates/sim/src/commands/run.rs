@@ -4,7 +4,8 @@ use std::num::NonZero;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
+use entrain_results::output;
 use entrain_sim::jobs;
 use entrain_sim::page::{self, Shown};
 use entrain_sim::report::Outcome;
@@ -88,10 +89,10 @@ pub(crate) fn run(args: Args) -> Result<bool> {
     if let Some(path) = &args.json {
         let outcomes: Vec<_> = shown.iter().map(|one| &one.outcome).collect();
         let text = serde_json::to_string_pretty(&outcomes)?;
-        std::fs::write(path, text).with_context(|| path.display().to_string())?;
+        output::write(path, text.as_bytes())?;
     }
     if let Some(path) = &args.html {
-        std::fs::write(path, page::page(&args.which.about(), &shown)).with_context(|| path.display().to_string())?;
+        output::write(path, page::page(&args.which.about(), &shown).as_bytes())?;
     }
     Ok(shown.iter().all(|one| !one.outcome.broken.contains_key("failed")))
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use entrain_results::output;
 use entrain_sim::kernel::Planted;
 use entrain_sim::search::{self, Hunt, Plan};
 
@@ -108,7 +109,7 @@ fn keep_smallest(run: &search::Run, rule: &str, args: &Args) -> Result<()> {
     let least = search::smallest(run, rule, args.shrink);
     std::fs::create_dir_all(&args.into).with_context(|| args.into.display().to_string())?;
     let path = args.into.join(format!("{rule}-{}.json", run.seed));
-    std::fs::write(&path, serde_json::to_string_pretty(&least.plan)?).with_context(|| path.display().to_string())?;
+    output::write(&path, serde_json::to_string_pretty(&least.plan)?.as_bytes())?;
     println!(
         "  smallest, of size {} instead of {}: {}\n  again: entrain-sim search --plan {}",
         least.plan.size(),

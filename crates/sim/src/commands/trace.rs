@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
+use entrain_results::output;
 use entrain_sim::kernel::TaskId;
 use entrain_sim::replay::export;
 use entrain_sim::scenario::Setup;
@@ -97,12 +98,11 @@ pub(crate) fn run(args: Args) -> Result<bool> {
     if let Some(path) = &args.perfetto {
         let timeline = Timeline::of(world.records(), world.now);
         let trace = serde_json::to_string(&perfetto::trace(world, world.records(), &timeline))?;
-        std::fs::write(path, trace).with_context(|| path.display().to_string())?;
+        output::write(path, trace.as_ref())?;
         println!("{} records in {}: open it in ui.perfetto.dev", world.records().len(), path.display());
     } else if let Some(path) = &args.svg {
         let timeline = Timeline::of(world.records(), world.now);
-        std::fs::write(path, picture::file(world, &timeline, from, world.now))
-            .with_context(|| path.display().to_string())?;
+        output::write(path, picture::file(world, &timeline, from, world.now).as_bytes())?;
         println!("{} records in {}", world.records().len(), path.display());
     } else if let Some(path) = &args.recording {
         let recording = export::recording(world, from);

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, ensure};
+use entrain_results::output;
 use entrain_results::provenance::Provenance;
 use serde::{Deserialize, Serialize};
 
@@ -169,6 +170,6 @@ impl Stored {
         let text = serde_json::to_string_pretty(self)? + "\n";
         // What is not finite becomes `null`, which no figure comes back from: better told now than when it is read.
         serde_json::from_str::<Self>(&text).context("a figure is no number")?;
-        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+        output::write(path, text.as_bytes())
     }
 }

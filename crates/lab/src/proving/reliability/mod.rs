@@ -20,11 +20,12 @@ use entrain_lab_machine::{
     machine::MachineSpec,
     progress::Spinner,
 };
+use entrain_results::output::{Output, why};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use self::record::Series;
 use crate::cli::machine_args::MachineArgs;
-use crate::output::{self, Output};
+use crate::output;
 use crate::sameness;
 
 /// Options of `entrain lab reliability`.
@@ -188,7 +189,7 @@ impl Work {
     /// Writes the file; what went wrong, if anything did.
     fn save(&self, series: &Series) -> Result<(), String> {
         let Some(file) = &self.file else { return Ok(()) };
-        file.write(series.text().as_bytes()).map_err(|error| output::why(file.name(), &error))
+        file.write(series.text().as_bytes()).map_err(|error| why(file.name(), &error))
     }
 
     fn show(&self) {
