@@ -43,6 +43,8 @@ void sim_vcpu_new(__s32 id, bool posts, struct sim_vcpu_fields *out)
 	struct kvm_vcpu *vcpu = &v->svm.vcpu;
 
 	v->svm.vmcb = &v->vmcb;
+	/* Its posted interrupts lie where this structure has none: machines of Intel's request theirs of KVM here. */
+	x86_svm = !sim.intel;
 	v->kvm.memslots[0] = &v->slots;
 	v->apic.apicv_active = posts;
 	v->apic.regs = v->apic_regs;

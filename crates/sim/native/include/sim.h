@@ -76,6 +76,7 @@ struct sim_context {
 	__u32 nr_nodes; /* the same */
 	__u32 threads;	/* of a core, the same */
 	__u32 arm64;	/* 1: KVM keeps the guest's registers as arm64's does; 0: as AMD's */
+	__u32 intel;	/* 1: a machine of Intel's, which keeps them out of BPF's reach */
 	__u32 abi;	/* SIM_ABI, set by the object */
 	__u32 races;	/* operations of several CPUs run at once: sim_gap() is a gap */
 	__u32 spins;	/* bpf_spin_locks that are held: nobody else comes in between */

@@ -79,6 +79,7 @@ pub(crate) struct Context {
     pub nr_nodes: u32,
     pub threads: u32,
     pub arm64: u32,
+    pub intel: u32,
     pub abi: u32,
     pub races: u32,
     pub spins: u32,

@@ -22,6 +22,9 @@ pub enum Arch {
     Untrapped,
     /// The same, and interrupts are posted to the APIC's registers: nothing is requested of KVM.
     Apicv,
+    /// The pause filter, and none of the guest's registers where BPF could read them: KVM alone knows who was preempted
+    /// in its kernel.
+    Intel,
 }
 
 /// The guest's saved state: EL1h, or level 0 with interrupts on; and EL0, or level 3.

@@ -12,7 +12,7 @@ impl World {
             HOST => ENDLESS,
             _ => match self.vms[m.0 as usize - 1].arch {
                 Arch::Arm64 => self.costs.wfe_window,
-                Arch::Amd | Arch::Apicv => self.costs.ple_window,
+                Arch::Amd | Arch::Apicv | Arch::Intel => self.costs.ple_window,
                 Arch::Untrapped => ENDLESS,
             },
         }

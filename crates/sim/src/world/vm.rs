@@ -84,6 +84,7 @@ impl World {
             // SAFETY: the function has this type in native/host.c and fills all fields.
             unsafe {
                 (*object.context()).arm64 = u32::from(arch == Arch::Arm64);
+                (*object.context()).intel = u32::from(arch == Arch::Intel);
                 let new: unsafe extern "C" fn(i32, bool, *mut VcpuFields) = object.function("sim_vcpu_new");
                 new(id as i32, arch == Arch::Apicv, fields.as_mut_ptr());
                 fields.assume_init()
