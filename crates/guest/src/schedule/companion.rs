@@ -3,12 +3,12 @@
 use std::mem::MaybeUninit;
 use std::path::PathBuf;
 
-use entrain_channel::page::feature;
+use entrain_channel::page::{GUEST_BEAT_NS, feature};
 use entrain_system::{Root, Topology, monotonic_ns};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Func;
 
-use super::standby::{self, Look, Pace, Standby};
+use super::standby::{self, Doing, Look, Pace, Standby};
 use super::{MAX_CPUS, Options, Scheduler, shown};
 use crate::agent::Companion;
 use crate::error::{GuestError, Result};
@@ -131,12 +131,13 @@ impl Companion for Schedule {
         let spent = self.meter.read(&Root::live())?;
         let attached = self.scheduler.as_ref().is_some_and(Scheduler::is_attached);
         let counters = self.scheduler.as_ref().map(|scheduler| scheduler.stats().counters).unwrap_or_default();
+        let doing = Doing { tells: attached, works: spent.ran * 2 >= GUEST_BEAT_NS / u64::from(LOOKS) };
         let wanted = self.standby.decide(&Look {
             attached,
             now: monotonic_ns(),
             ran: spent.ran,
             stolen: spent.stolen,
-            paced: self.pace.look(pages),
+            paced: self.pace.look(pages, doing),
             crowded: attached && counters.keep < counters.runnable.min(self.online.len() as u64),
         });
         if attached && !wanted {

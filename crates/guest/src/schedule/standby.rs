@@ -111,17 +111,32 @@ impl Standby {
 }
 
 /// What the host says of the speed of its pCPUs. A host whose scheduler goes by what tasks need is worth telling where
-/// pCPUs differ in size, or where somebody moves their levels. A level that stands below the highest one says nothing:
-/// that of every pCPU does that is not at its turbo.
+/// pCPUs differ in size, or where somebody moves their levels. A level that stands below the highest one says nothing by
+/// itself: that of every pCPU does that is not at its turbo.
+///
+/// Yet a guest that stands by tells the host nothing, and a level that its work would raise stands still for that very
+/// reason. So one that works on slow pCPUs tells once: if no level moves, the host does not listen, and is not told again
+/// as long as its pCPUs are about as fast as they were then.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     /// Lowest and highest level so far, of each vCPU.
     levels: Vec<(u64, u64)>,
+    /// The lowest level of all at which it was told since the guest works, and whether none has moved since.
+    told: Option<u64>,
+}
+
+/// What a guest does at a look.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Doing {
+    /// Its tasks run on the scheduler: the host is told what they need.
+    pub(super) tells: bool,
+    /// It has used half of a vCPU's time since the last look, or more.
+    pub(super) works: bool,
 }
 
 impl Pace {
     /// Looks at all pages; whether load that is counted by speed is worth having.
-    pub(super) fn look(&mut self, pages: &Pages) -> bool {
+    pub(super) fn look(&mut self, pages: &Pages, doing: Doing) -> bool {
         let words = |page: &entrain_channel::page::Page| {
             let seed = paired_seed(page)?;
             let slow = &page.host_slow;
@@ -130,13 +145,13 @@ impl Pace {
             (features & both == both)
                 .then(|| (seed.unpack(slow.capacity.load(Relaxed)), seed.unpack(slow.perf.load(Relaxed))))
         };
-        self.judge(pages.iter().map(words))
+        self.judge(pages.iter().map(words), doing)
     }
 
     /// Capacity and level of each vCPU's pCPU, where its host goes by what tasks need; 0 = not known.
-    fn judge(&mut self, words: impl Iterator<Item = Option<(u64, u64)>>) -> bool {
+    fn judge(&mut self, words: impl Iterator<Item = Option<(u64, u64)>>, doing: Doing) -> bool {
         let known = |word: u64| (1..=CAPACITY_SCALE).contains(&word);
-        let (mut sizes, mut moved) = ((u64::MAX, 0), false);
+        let (mut sizes, mut moved, mut slowest) = ((u64::MAX, 0), false, CAPACITY_SCALE);
         for (vcpu, words) in words.enumerate() {
             if self.levels.len() <= vcpu {
                 self.levels.push((u64::MAX, 0));
@@ -152,13 +167,25 @@ impl Pace {
                 let (low, high) = &mut self.levels[vcpu];
                 (*low, *high) = ((*low).min(level), (*high).max(level));
                 moved |= *high - *low >= PACE_MIN;
+                slowest = slowest.min(level);
             }
         }
         // What has stood still since then does not count for ever.
         if moved {
             self.levels.clear();
+            self.told = None;
         }
-        moved || sizes.0 < sizes.1
+        moved || sizes.0 < sizes.1 || self.is_worth_telling(slowest, doing)
+    }
+
+    /// Whether a guest that stands by and works on slow pCPUs is to tell the host: not if it did at such a level before.
+    fn is_worth_telling(&mut self, slowest: u64, doing: Doing) -> bool {
+        let known = self.told.is_some_and(|told| told.abs_diff(slowest) < PACE_MIN / 2);
+        let worth = !doing.tells && doing.works && slowest + PACE_MIN <= CAPACITY_SCALE && !known;
+        if worth {
+            self.told = Some(slowest);
+        }
+        worth
     }
 }
 
@@ -270,12 +297,29 @@ mod tests {
     #[test]
     fn a_level_that_stands_still_is_no_reason_to_stay_and_one_that_moves_is() {
         let mut pace = Pace::default();
-        let mut look = |words: &[Option<(u64, u64)>]| pace.judge(words.iter().copied());
+        let mut look = |words: &[Option<(u64, u64)>]| pace.judge(words.iter().copied(), Doing::default());
         let below_turbo = [Some((1024, 700)), Some((1024, 730)), None];
         assert!((0..100).all(|_| !look(&below_turbo)), "every real host below turbo");
         assert!(look(&[Some((1024, 1000)), Some((1024, 730)), None]), "somebody moves it");
         assert!(!look(&[Some((1024, 1000)), Some((1024, 730)), None]), "and then no more");
         assert!(look(&[Some((1024, 1000)), Some((512, 1000))]), "pCPUs of two sizes");
         assert!(!look(&[Some((0, 0)), Some((0, 9999))]), "nothing that is known");
+    }
+
+    /// Seen in `frames-capped`: a guest that stood by when its work began made 16 frames a second instead of 54, for good.
+    #[test]
+    fn a_guest_that_stands_by_and_works_on_slow_cpus_tells_once() {
+        let mut pace = Pace::default();
+        let mut look = |level, tells, works| pace.judge([Some((1024, level))].into_iter(), Doing { tells, works });
+        assert!(!look(230, false, false), "it rests");
+        assert!(look(230, false, true), "it works, and nobody hears of it");
+        assert!((0..100).all(|_| !look(230, true, true)), "told, and the host does not listen");
+        assert!((0..100).all(|n| !look(200 + n % 60, false, true)), "nor will it now");
+        assert!(look(700, false, true), "somebody has moved it");
+        assert!(!look(720, false, false), "at rest again");
+        assert!(look(720, false, true), "another speed is another question");
+        let mut fast = Pace::default();
+        let mut look = |level| fast.judge([Some((1024, level))].into_iter(), Doing { tells: false, works: true });
+        assert!((0..100).all(|_| !look(1000)), "there is nothing to be had");
     }
 }
