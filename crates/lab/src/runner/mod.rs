@@ -43,6 +43,8 @@ pub type Boot<'a> = dyn Fn(&MachineSpec, &dyn Progress) -> Result<Box<dyn Rig>> 
 const SETTLE: Duration = Duration::from_millis(200);
 /// Memory that the host machine keeps for itself and its daemons when all of its guests' memory is taken.
 const HOST_MEMORY_MIB: u32 = 512;
+/// Until a guest has written to its free memory: some seconds, and more where both machines are emulated on a busy computer.
+const TOUCHED_WITHIN: Duration = Duration::from_secs(300);
 /// What `auto` is thought to become, for the first guess of a run's length only.
 const THOUGHT_FACTOR: f64 = 20.0;
 
@@ -340,7 +342,7 @@ impl<'a> Run<'a> {
             })?;
             debug_assert_eq!(guest, number, "guests are numbered in the order of their start");
             if has_room {
-                rig.run(Target::Guest(guest), Command::new(["entrain-load", "touch"]))?;
+                rig.run(Target::Guest(guest), Command::new(["entrain-load", "touch"]).within(TOUCHED_WITHIN))?;
             }
             rig.pause_guest(guest)?;
         }
