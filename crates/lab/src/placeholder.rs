@@ -1,7 +1,7 @@
 //! Placeholders in the commands of experiment files.
 
 /// The names that may stand in braces.
-pub const PLACEHOLDERS: &[&str] = &["seconds", "warmup", "vcpus", "pcpus", "guest", "seed"];
+pub const PLACEHOLDERS: &[&str] = &["seconds", "warmup", "vcpus", "pcpus", "guest", "arm", "seed"];
 
 /// What the placeholders stand for, where one command runs.
 #[derive(Debug, Clone)]
@@ -16,6 +16,8 @@ pub(crate) struct Values {
     pub(crate) pcpus: u32,
     /// Name of the guest; `host` on the host machine.
     pub(crate) guest: String,
+    /// Name of the arm.
+    pub(crate) arm: String,
     /// The run's seed, mixed with the boot's number.
     pub(crate) seed: u64,
 }
@@ -41,6 +43,7 @@ impl Values {
             "vcpus" => self.vcpus.to_string(),
             "pcpus" => self.pcpus.to_string(),
             "seed" => self.seed.to_string(),
+            "arm" => self.arm.clone(),
             _ => self.guest.clone(),
         }
     }
@@ -63,9 +66,10 @@ mod tests {
 
     #[test]
     fn replaces_what_it_knows_and_finds_what_it_does_not() {
-        let values = Values { seconds: 2.5, warmup: 0.5, vcpus: 4, pcpus: 2, guest: "a".into(), seed: 7 };
-        let argv = ["--seconds={seconds}".to_owned(), "{vcpus}/{guest}".to_owned(), "${HOME}{x,y}".to_owned()];
-        assert_eq!(values.expand(&argv), ["--seconds=2.5", "4/a", "${HOME}{x,y}"]);
+        let values =
+            Values { seconds: 2.5, warmup: 0.5, vcpus: 4, pcpus: 2, guest: "a".into(), arm: "off".into(), seed: 7 };
+        let argv = ["--seconds={seconds}", "{vcpus}/{guest}/{arm}", "${HOME}{x,y}"].map(str::to_owned);
+        assert_eq!(values.expand(&argv), ["--seconds=2.5", "4/a/off", "${HOME}{x,y}"]);
         assert_eq!(misspelt("--seconds={second}"), Some("second"));
         assert_eq!(misspelt("{seconds} ${name} {1..3} {"), None);
     }

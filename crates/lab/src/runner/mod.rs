@@ -330,7 +330,7 @@ impl<'a> Run<'a> {
     ///
     /// Each writes to its free memory once: the first access to a page exits to the host, for which in a machine that has
     /// been up for an hour no load pays. (Without it the first windows of a boot had two thirds of the later ones' dbench.)
-    fn guests(&self, rig: &dyn Rig, guests: &[GuestSpec]) -> std::result::Result<(), Stop> {
+    fn guests(&mut self, rig: &dyn Rig, guests: &[GuestSpec]) -> std::result::Result<(), Stop> {
         let wanted = guests.iter().map(|guest| guest.memory_mib).sum::<u32>();
         let has_room = wanted + HOST_MEMORY_MIB <= self.experiment.machine.memory_mib;
         for (number, spec) in guests.iter().enumerate() {
@@ -342,7 +342,10 @@ impl<'a> Run<'a> {
             })?;
             debug_assert_eq!(guest, number, "guests are numbered in the order of their start");
             if has_room {
-                rig.run(Target::Guest(guest), Command::new(["entrain-load", "touch"]).within(TOUCHED_WITHIN))?;
+                let touch = Command::new(["entrain-load", "touch"]).within(TOUCHED_WITHIN);
+                if !rig.run(Target::Guest(guest), touch)?.ok() {
+                    self.gathered.note("a guest did not write to its free memory: its first loads pay for new pages");
+                }
             }
             rig.pause_guest(guest)?;
         }
@@ -517,9 +520,18 @@ impl<'a> Run<'a> {
 
     fn spots(&self, visit: &Visit, seconds: f64, warmup: f64, boot: u32) -> Spots {
         let pcpus = self.experiment.machine.pcpus;
+        let arm = visit.arm.name.as_ref();
         let spot = |target, vcpus, guest: &str| Spot {
             target,
-            values: Values { seconds, warmup, vcpus, pcpus, guest: guest.to_owned(), seed: self.seed(boot) },
+            values: Values {
+                seconds,
+                warmup,
+                vcpus,
+                pcpus,
+                guest: guest.to_owned(),
+                arm: arm.clone(),
+                seed: self.seed(boot),
+            },
         };
         let members = self.experiment.members(visit.configuration);
         let guest = |i: usize| {

@@ -38,6 +38,8 @@ struct World {
     shares: Vec<f64>,
     clock: CpuClock,
     background_dies: bool,
+    /// Guests whose kernel ends what writes to all of their memory.
+    short_of_memory: bool,
     /// A machine that answers no shell any more.
     dumb: Option<Target>,
     /// The load at which one does not end in its time.
@@ -102,6 +104,7 @@ impl Rig for FakeRig {
                 Ok(said(0, ""))
             }
             "sh" => Ok(said(i32::from(w.background.is_empty()), "")),
+            "entrain-load" if w.short_of_memory => Ok(said(137, "")),
             "fail" => Ok(Outcome { status: 3, stderr: b"no such thing".to_vec(), ..Outcome::default() }),
             _ => Ok(said(0, "7.3.4-fake")),
         };
@@ -348,6 +351,13 @@ fn no_load_pays_for_a_guests_first_access_to_its_memory() {
     assert_eq!(touched(FILE), ["guest 0: entrain-load touch", "guest 1: entrain-load touch"]);
     // The host machine would run out of memory.
     assert!(touched(&FILE.replacen("memory_mib = 1024", "memory_mib = 1023", 1)).is_empty());
+}
+
+#[test]
+fn a_guest_that_could_not_write_to_its_memory_is_noted() {
+    let notes = |short_of_memory| run_file(FILE, World { short_of_memory, ..World::default() }).0.notes;
+    let told = |notes: Vec<String>| notes.iter().filter(|note| note.contains("free memory")).count();
+    assert_eq!([told(notes(false)), told(notes(true))], [0, 1]);
 }
 
 #[test]
