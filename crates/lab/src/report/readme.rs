@@ -10,7 +10,7 @@ use crate::metric::Better;
 const BEGIN: &str = "<!-- results:begin -->";
 const END: &str = "<!-- results:end -->";
 
-/// Experiments whose result is shown; the first one that there is.
+/// Experiments whose result is shown: the first one of which there is a full run. A quick one is a look and no result.
 const EXPERIMENTS: [&str; 2] = ["overcommit", "tour"];
 /// Their configuration, where they have several.
 const CONFIGURATION: &str = "4x";
@@ -49,7 +49,7 @@ fn block(results: &[(String, Report)]) -> String {
         let place = EXPERIMENTS.iter().position(|one| *one == report.experiment)?;
         Some((place, *name != report.experiment, name.clone()))
     };
-    let shown = results.iter().filter(|one| rank(one).is_some()).min_by_key(rank);
+    let shown = results.iter().filter(|one| !one.1.quick && rank(one).is_some()).min_by_key(rank);
     shown.map_or_else(|| "No run is stored yet.".to_owned(), |(name, report)| table(name, report))
 }
 

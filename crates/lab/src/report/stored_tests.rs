@@ -125,6 +125,15 @@ fn an_edited_page_or_block_and_an_old_result_are_noticed() {
 }
 
 #[test]
+fn readme_shows_no_quick_run() {
+    let shown = |quick| {
+        let results = [("overcommit".to_owned(), Report { quick, ..fixture("digest") })];
+        crate::report::readme::renew("<!-- results:begin -->\n<!-- results:end -->", &results).unwrap()
+    };
+    assert!(shown(false).contains("dbench") && !shown(true).contains("dbench"));
+}
+
+#[test]
 fn the_page_shows_every_arm_and_marks_what_is_worse() {
     let root = project(&fixture("digest"));
     let page = fs::read_to_string(root.path().join("docs/results/overcommit.md")).unwrap();

@@ -239,9 +239,8 @@ impl World {
         if next.is_some() {
             self.start_tick(m, cpu);
         }
-        match prev {
-            Some(task) => self.owner_leaves(m, task),
-            None => self.burden(m, cpu, self.costs.idle),
+        if let Some(task) = prev {
+            self.owner_leaves(m, task);
         }
         if let Some(task) = prev.filter(|task| gone && self.state(m, *task).exits) {
             self.ended(m, task);
