@@ -114,7 +114,7 @@ impl ByPeriod {
 impl Rule for ByPeriod {
     fn begins(&mut self, now: u64, _: f64) {
         let passed = (now - self.began) as f64;
-        let forgotten = guest_half(passed.min(32e6), 32e6);
+        let forgotten = left_of(passed.min(32e6), 32e6);
         self.known = (self.known * forgotten).max(self.done);
         self.period = if self.period == 0.0 { passed } else { passed.min(self.period * 1.05) };
         (self.began, self.done) = (now, 0.0);
@@ -127,13 +127,13 @@ impl Rule for ByPeriod {
     fn level(&mut self, _: u64, _: usize) -> u32 {
         let pace = if self.period == 0.0 { 0.0 } else { (self.known / self.period).min(1.0) };
         let beyond = (self.done - self.known).max(0.0) / pace.max(0.2);
-        let claim = 1.0 - (1.0 - pace) * guest_half(beyond, 5.3e6);
+        let claim = 1.0 - (1.0 - pace) * left_of(beyond, 5.3e6);
         (claim * self.spare * 1024.0).min(1024.0) as u32
     }
 }
 
 /// What is left after `passed` of what halves in `half`.
-fn guest_half(passed: f64, half: f64) -> f64 {
+fn left_of(passed: f64, half: f64) -> f64 {
     (-passed / half).exp2()
 }
 
@@ -224,7 +224,7 @@ fn a_constant_speed_that_makes_as_many_frames_costs_more() {
 }
 
 #[test]
-fn pacing_by_earlier_frames_gains_nothing_or_loses_frames() {
+fn pacing_by_earlier_frames_gains_little_or_loses_frames() {
     let ours = big(&mut InForce::default(), WAKING);
     let paced = big(&mut ByPeriod::new(1.25), WAKING);
     assert!((0.116..0.119).contains(&paced.frames_per_mj), "{paced:?}, {ours:?}");
