@@ -55,7 +55,7 @@ static __always_inline __u64 cpu__look_later(const struct cpu_ctx *c)
 static __always_inline void cpu__alarm_turn(struct cpu_ctx *c, __u32 cpu, __u64 at, __u64 now)
 {
 	at += cpu__look_later(c);
-	if (!cpu__looks_by(c, at + cpu__costs(c, look_costs, lend_ns), now))
+	if (!cpu__looks_by(c, at + cpu__look_ns(c), now))
 		cpu__alarm(c, cpu, at, now);
 }
 
@@ -77,7 +77,7 @@ __noinline int cpu__looks_soon(__u32 cpu, __u64 now)
 
 	if (entrain_before(end, at))
 		at = end;
-	return cpu__looks_by(c, at + cpu__look_later(c) + cpu__costs(c, look_costs, lend_ns), now);
+	return cpu__looks_by(c, at + cpu__look_later(c) + cpu__look_ns(c), now);
 }
 
 /* When the task that runs is to be looked at: somebody waits. */

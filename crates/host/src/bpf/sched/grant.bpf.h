@@ -94,7 +94,7 @@ static __always_inline void cpu__spinner_goes_on(const struct task_ctx *t, struc
 		return;
 	cpu__put_next(c, p->scx.tid, STAY_FOR_SECTION, now);
 	/* It is looked at by this timer, which costs nothing to start here. */
-	cpu__alarm(c, cpu, now + cpu__costs(c, look_costs, lend_ns), now);
+	cpu__alarm(c, cpu, now + cpu__look_ns(c), now);
 }
 
 /*
@@ -108,7 +108,7 @@ static __always_inline void cpu__section_left(struct task_struct *p, struct task
 	switch (entrain_lend(task__spins(t, c, now) ? ENTRAIN_CRITICAL_FREE : task__critical(p, t), c->waiting > 0)) {
 	case ENTRAIN_LEND_GOES_ON:
 		/* Each look is an exit, in its own time: as of an extension. */
-		c->granted = now + cpu__costs(c, look_costs, lend_ns);
+		c->granted = now + cpu__look_ns(c);
 		cpu__alarm(c, cpu, c->granted, now);
 		break;
 	case ENTRAIN_LEND_LEAVES:

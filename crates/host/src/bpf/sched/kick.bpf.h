@@ -4,9 +4,9 @@
  * has given away all its work. So the kicked one is queued where its kicker runs, and a VM that hands its work around
  * stays on few CPUs, where it would otherwise wait behind another VM at every step.
  *
- * That is no reason to herd: one follower at a time waits behind a kicker, so that whoever broadcasts an interrupt does
- * not gather all its siblings behind itself; and a vCPU that its own timer wakes follows nobody, whoever happens to run
- * where the timer's interrupt came.
+ * That is no reason to herd: no more may wait here than wait and run at home, so that whoever broadcasts an interrupt
+ * does not gather all its siblings behind itself. And a vCPU that its own timer wakes follows nobody, whoever happens
+ * to run where the timer's interrupt came.
  */
 #ifndef ENTRAIN_SCHED_KICK_BPF_H
 #define ENTRAIN_SCHED_KICK_BPF_H
@@ -15,7 +15,7 @@
 #include "context.h"
 
 /* Where a vCPU that wakes is queued when no CPU is idle: with its kicker, else at `cpu`. */
-static __always_inline __s32 task__kicker_cpu(struct task_struct *p, struct task_ctx *t, __s32 cpu)
+static __always_inline __s32 task__kicker_cpu(struct task_struct *p, const struct task_ctx *t, __s32 cpu)
 {
 	struct task_struct *waker = bpf_get_current_task_btf();
 	__s32 here = bpf_get_smp_processor_id();
@@ -30,9 +30,9 @@ static __always_inline __s32 task__kicker_cpu(struct task_struct *p, struct task
 	home = cpu__ctx(cpu);
 	if (!w || !w->pub.vcpu || !w->started)
 		return cpu;
-	if (c->llc != home->llc || c->followers > 0)
+	/* The kicker does not count, since it is expected to go. */
+	if (c->llc != home->llc || c->load > cpu__load(home))
 		return cpu;
-	t->follows = 1;
 	return here;
 }
 

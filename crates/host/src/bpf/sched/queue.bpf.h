@@ -72,8 +72,6 @@ static __always_inline void task__wait_begin(struct task_ctx *t, struct cpu_ctx 
 		__sync_fetch_and_add(&llc__queue(c->llc)->waiting, 1);
 	t->loads = t->share;
 	__sync_fetch_and_add(&c->load, t->loads);
-	if (t->follows)
-		__sync_fetch_and_add(&c->followers, 1);
 	cpu__expects(c, t->due);
 	target = t->pub.vcpu ? task__class(t)->latency : SCHED_CLASS_DEFAULT;
 	if (target == SCHED_CLASS_DEFAULT)
@@ -93,10 +91,7 @@ static __always_inline void task__wait_uncount(struct task_ctx *t, __u32 cpu)
 	__sync_fetch_and_add(&c->load, -(__u64)t->loads);
 	if (t->hurries)
 		__sync_fetch_and_add(&c->hurried, -1);
-	if (t->follows)
-		__sync_fetch_and_add(&c->followers, -1);
 	t->hurries = 0;
-	t->follows = 0;
 }
 
 static __always_inline void task__wait_end(struct task_ctx *t)

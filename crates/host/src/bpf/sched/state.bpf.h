@@ -96,7 +96,6 @@ struct task_ctx {
 	__u32 told;	      /* 1: its page says that its slice is extended */
 	__u32 fresh;	      /* 1: has not been in a queue yet */
 	__u32 woke;	      /* 1: waits since it woke, or was sent to a CPU then */
-	__u32 follows;	      /* 1: is queued where the vCPU runs that kicked it, and counted there */
 	__u32 hurries;	      /* 1: waits, and its class has a target for that */
 	__u32 measured;	      /* cpu_or_none: whose clock its own is measured by */
 	__u32 llc;	      /* ... and at which LLC that CPU was */
@@ -169,14 +168,13 @@ struct cpu_ctx {
 		};
 		__u64 arrivals; /* both, to be read and raised at once */
 	};
-	__s32 hurried;	 /* tasks in its queue whose class has a target for their wait, ... */
-	__s32 followers; /* tasks in its queue that wait where their kicker runs */
-	__u32 again;	 /* how often it has looked again for a task that is on its way to a queue */
-	__u64 target;	 /* ... and the shortest of these targets, ns */
-	__u64 load;	 /* shares of the tasks in its queue */
-	__u64 claimed;	 /* scx tid of the waiting task for which it was found idle and kicked; 0 = none */
-	__u64 idles;	 /* 1 + the LLC among whose idle CPUs it is counted; 0 = it does not idle, as far as is known */
-	__u64 pad3;
+	__s32 hurried; /* tasks in its queue whose class has a target for their wait, ... */
+	__u32 again;   /* how often it has looked again for a task that is on its way to a queue */
+	__u64 target;  /* ... and the shortest of these targets, ns */
+	__u64 load;    /* shares of the tasks in its queue */
+	__u64 claimed; /* scx tid of the waiting task for which it was found idle and kicked; 0 = none */
+	__u64 idles;   /* 1 + the LLC among whose idle CPUs it is counted; 0 = it does not idle, as far as is known */
+	__u64 pad3[2];
 };
 _Static_assert(sizeof(struct cpu_ctx) == 5 * 64, "whole cache lines");
 
@@ -370,13 +368,19 @@ static __always_inline __u64 cpu__peace(const struct cpu_ctx *c)
 	return cpu__costs(c, protect_costs, min_run_ns);
 }
 
+/* How soon one that was let in since it holds something is looked at. */
+static __always_inline __u64 cpu__look_ns(const struct cpu_ctx *c)
+{
+	return cpu__costs(c, look_costs, lend_ns);
+}
+
 /*
  * Whether the vCPU that runs here spins: its guest's preempt count is above 0 then, but what it waits for is elsewhere.
  * KVM says so whenever the guest's wait traps, again and again while it lasts.
  */
 static __always_inline bool task__spins(const struct task_ctx *t, const struct cpu_ctx *c, __u64 now)
 {
-	return t->spun && entrain_sub(now, t->spun) < cpu__costs(c, look_costs, lend_ns);
+	return t->spun && entrain_sub(now, t->spun) < cpu__look_ns(c);
 }
 
 /* The shares of all who want this CPU, 1/1024 of a weight. */

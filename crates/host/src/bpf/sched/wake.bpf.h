@@ -89,8 +89,6 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 	task__wait_end(t);
 	task__wants(p, t, now);
 	t->woke = wakeup;
-	if (!wakeup)
-		t->follows = 0;
 	task__renew_share(p, t, now);
 	clock = cpu__clock(c);
 	urgent = task__arrive(p, t, c, cpu, wakeup, now);
@@ -116,10 +114,9 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 	wanting__fill(&w, t, vtime, t->pub.vcpu, urgent);
 	if (use_wake_preempt && wakeup) {
 		victim = wanting__victim(&w, p, cpu, now);
-		if (victim >= 0 && victim != cpu) {
+		if (victim >= 0) {
 			cpu = victim;
 			c = cpu__ctx(cpu);
-			t->follows = 0;
 		}
 	}
 	task__wait_begin(t, c, cpu);
