@@ -12,6 +12,7 @@ mod guest;
 mod host_cost;
 mod hotplug;
 mod invariants;
+mod kicks;
 mod peers;
 mod races;
 mod rcu;
