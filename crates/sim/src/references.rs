@@ -112,15 +112,6 @@ fn ops(world: &World, measured: &[Measured]) -> f64 {
     measured.iter().map(of).sum::<u64>() as f64 / (world.now as f64 / 1e9)
 }
 
-/// Waits from wake-up to running, ns, sorted.
-fn waits(world: &World, measured: &Measured) -> Vec<u32> {
-    let machine = &world.machines[measured.machine.0 as usize];
-    let mut all: Vec<u32> =
-        measured.tasks.iter().flat_map(|task| machine.tasks[task.0 as usize].latencies.iter().copied()).collect();
-    all.sort_unstable();
-    all
-}
-
 fn quantile_us(waits: &[u32], part: f64) -> f64 {
     waits.get(((waits.len().max(1) - 1) as f64 * part) as usize).map_or(f64::NAN, |ns| f64::from(*ns) / 1e3)
 }
@@ -149,7 +140,7 @@ fn schbench(arm: Arm, noisy: u32) -> Vec<u32> {
         guest(&mut world, plain, 10);
     }
     world.run(6_000 * MS);
-    waits(&world, &measured)
+    measured.latencies(&world)
 }
 
 /// Reference 3: dbench in so many guests of so many vCPUs on 40 cores with two threads, with the pause filter or without.
@@ -179,7 +170,7 @@ fn clock(arm: Arm) -> f64 {
         clocks.push(tasks(&mut world, m, "clock", 1, &[Until(2 * MS), Compute(Fixed(5 * US)), Done]));
     }
     world.run(4_000 * MS);
-    f64::from(*waits(&world, &clocks[0]).last().expect("a clock ticks")) / 1e6
+    f64::from(*clocks[0].latencies(&world).last().expect("a clock ticks")) / 1e6
 }
 
 /// All rows.

@@ -185,8 +185,7 @@ fn row(world: &World, measured: &Measured, seconds: f64) -> Row {
     let machine = &world.machines[measured.machine.0 as usize];
     let states = || measured.tasks.iter().map(|task| &machine.tasks[task.0 as usize]);
     let tasks = || measured.tasks.iter().map(|task| machine.kernel.task(*task));
-    let mut wakes: Vec<u32> = states().flat_map(|state| state.latencies.iter().copied()).collect();
-    wakes.sort_unstable();
+    let wakes = measured.latencies(world);
     let at = |part: f64| f64::from(wakes[((wakes.len() - 1) as f64 * part) as usize]) / 1e3;
     Row {
         name: measured.name.clone(),

@@ -72,6 +72,17 @@ pub struct Measured {
     pub tasks: Vec<TaskId>,
 }
 
+impl Measured {
+    /// What they waited from wake-up to running, ns, sorted.
+    pub fn latencies(&self, world: &World) -> Vec<u32> {
+        let states = &world.machines[self.machine.0 as usize].tasks;
+        let mut all: Vec<u32> =
+            self.tasks.iter().flat_map(|task| states[task.0 as usize].latencies.iter().copied()).collect();
+        all.sort_unstable();
+        all
+    }
+}
+
 /// A world that is ready to run.
 pub struct Setup {
     /// The world.

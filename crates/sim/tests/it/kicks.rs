@@ -5,8 +5,8 @@ use entrain_sim::kernel::topology::Shape;
 use entrain_sim::program::Step::{Compute, Done, Post, Sleep, Wait};
 use entrain_sim::program::Time::Fixed;
 use entrain_sim::program::{MS, SEC, US};
-use entrain_sim::scenario::{Arm, host};
-use entrain_sim::world::{Arch, HOST, MachineSpec, Policy, VmSpec, World};
+use entrain_sim::scenario::{Arm, Measured, guest, host};
+use entrain_sim::world::{HOST, World};
 
 /// A guest of 8 vCPUs beside a hog on each of 8 pCPUs: one vCPU wakes all of its siblings every 5 ms, and each of them
 /// works for 200 µs. How long they wait for that, p80 and p99, µs.
@@ -15,23 +15,19 @@ fn broadcast(arm: Arm) -> (f64, f64) {
     for cpu in 0..8 {
         world.add_task(HOST, World::spec(Kernel::ROOT, 100, Some(&[cpu])), &[Compute(Fixed(50 * MS)), Done], 0);
     }
-    let guest = MachineSpec { shape: Shape::flat(8), policy: Policy::Eevdf, tunables: Vec::new() };
-    let m = world.add_vm(&VmSpec { guest, group: Kernel::ROOT, paired: false, arch: Arch::Arm64, pins: None });
+    let m = guest(&mut world, 8, arm);
     let mut sender = vec![Sleep(Fixed(5 * MS))];
     sender.extend((1..8).map(Post));
     sender.push(Compute(Fixed(2 * MS)));
     world.add_task(m, World::spec(Kernel::ROOT, 100, Some(&[0])), &sender, 0);
-    let workers: Vec<_> = (1..8)
+    let tasks = (1..8)
         .map(|vcpu| {
             let steps = [Wait(vcpu), Compute(Fixed(200 * US)), Done];
             world.add_task(m, World::spec(Kernel::ROOT, 100, Some(&[vcpu])), &steps, 0)
         })
         .collect();
     world.run(4 * SEC);
-    let latencies =
-        |task: &entrain_sim::kernel::TaskId| world.machines[m.0 as usize].tasks[task.0 as usize].latencies.clone();
-    let mut waits: Vec<_> = workers.iter().flat_map(latencies).collect();
-    waits.sort_unstable();
+    let waits = Measured { name: "worker".to_owned(), machine: m, tasks }.latencies(&world);
     assert!(waits.len() > 2000, "they are woken: {}", waits.len());
     let us = |percent: usize| f64::from(waits[waits.len() * percent / 100]) / 1e3;
     (us(80), us(99))
