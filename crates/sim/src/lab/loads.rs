@@ -5,7 +5,7 @@
 use crate::kernel::Kernel;
 use crate::program::Step::{
     Begin, Broadcast, Compute, CpuMutex, Done, Hold, KernelMutex, KernelRelease, Lock, Mutex, Post, PostSync, Release,
-    System, Unlock, Until, Wait,
+    Sleep, System, Unlock, Until, Wait,
 };
 use crate::program::Time::{self, Fixed, Mean, Within};
 use crate::program::{MS, Step, US};
@@ -286,6 +286,17 @@ fn clock_beside(world: &mut World, m: MachineId, threads: u32) -> Vec<Measured> 
     }
     tasks(world, m, "lock", threads, LOCKER);
     Vec::new()
+}
+
+/// What the lab's host machine does whoever schedules it, the lab's own agent above all: under arms in which vCPUs do not
+/// take turns, `tour` counts 670 to 1,010 switches a second whatever the load is, and a trace the threads that wake up.
+pub(super) fn housekeeping(world: &mut World) {
+    tasks(world, HOST, "housekeeping", 2, &[Sleep(Mean(4 * MS)), Compute(Fixed(20 * US))]);
+}
+
+/// Entrain's daemon, whose threads wake up some 100 times a second.
+pub(super) fn daemon(world: &mut World) {
+    tasks(world, HOST, "daemon", 1, &[Sleep(Mean(10 * MS)), Compute(Fixed(20 * US))]);
 }
 
 /// A thread of the host that computes without end, on each CPU for 50 ms in turn.

@@ -6,7 +6,7 @@ pub mod validate;
 
 use crate::kernel::topology::Shape;
 use crate::scenario::{Arm, Measured, Setup, guest, host, named_tasks};
-use crate::world::World;
+use crate::world::{Policy, World};
 use loads::Load;
 
 /// An arm of the lab.
@@ -112,6 +112,10 @@ impl Experiment {
                 these.name = format!("guest {g} {}", these.name);
                 measured.push(these);
             }
+        }
+        loads::housekeeping(&mut world);
+        if arm.arm.host == Policy::Entrain {
+            loads::daemon(&mut world);
         }
         if self.noise {
             loads::wandering_noise(&mut world, pcpus);

@@ -216,7 +216,7 @@ impl World {
         let poll = if alone { v.poll_ns } else { 0 };
         v.polls = poll;
         self.state_mut(HOST, task).mode = Mode::Polls;
-        self.set_left(HOST, cpu, self.costs.exit + self.costs.exit_work + poll);
+        self.set_left(HOST, cpu, self.costs.idle + self.costs.exit + self.costs.exit_work + poll);
         self.preempt_point(HOST, cpu);
     }
 

@@ -239,8 +239,9 @@ impl World {
         if next.is_some() {
             self.start_tick(m, cpu);
         }
-        if let Some(task) = prev {
-            self.owner_leaves(m, task);
+        match prev {
+            Some(task) => self.owner_leaves(m, task),
+            None => self.burden(m, cpu, self.costs.idle),
         }
         if let Some(task) = prev.filter(|task| gone && self.state(m, *task).exits) {
             self.ended(m, task);

@@ -8,7 +8,7 @@ use entrain_sim::program::Step::{Compute, Done, Sleep, Until};
 use entrain_sim::program::Time::Fixed;
 use entrain_sim::program::{MS, SEC, Step, US};
 use entrain_sim::scenario::{Arm, host, tasks};
-use entrain_sim::world::{Arch, HOST, MachineId, MachineSpec, Policy, Tunable, VmSpec, World};
+use entrain_sim::world::{Act, Arch, HOST, MachineId, MachineSpec, Policy, Tunable, VmSpec, World};
 
 const HOG: &[Step] = &[Compute(Fixed(50 * MS)), Done];
 
@@ -71,7 +71,7 @@ fn clock_beside_locks(arm: Arm) -> (f64, u64) {
 fn a_clock_is_let_in_where_its_timer_wakes_it() {
     let (entrain, without) = (clock_beside_locks(Arm::HOST), clock_beside_locks(WITHOUT));
     println!("a 2 ms clock beside another guest's locks, p99, µs: {entrain:.1?}, without {without:.1?}");
-    assert!(3.0 * entrain.0 < without.0, "without, it waits for turns: {entrain:.0?}, {without:.0?}");
+    assert!(2.0 * entrain.0 < without.0, "without, it waits for turns: {entrain:.0?}, {without:.0?}");
 }
 
 /// A CPU that takes a task from another leaves that one's clock valid, and standing still. Nothing of the scheduler's may
@@ -91,6 +91,44 @@ fn no_guest_reads_a_clock_that_stands_still() {
     setup.world.run(setup.end);
     let reads: Vec<_> = setup.world.machines.iter().map(|machine| machine.kernel.frozen_reads()).collect();
     assert!(reads.len() > 2 && reads.iter().all(|n| *n == 0), "{reads:?}");
+}
+
+/// A guest that computes has one CPU for itself and comes to that of two others, to and fro; how late its clock of 2 ms
+/// is, p99 and the worst, µs. The clock is in the real-time class, so that nothing in the guest keeps it waiting.
+fn clock_that_comes(arm: Arm) -> (f64, f64) {
+    let mut world = host(1, Shape::flat(2), arm);
+    let guests: Vec<_> = (0..3).map(|_| a_guest(&mut world, Arch::Arm64)).collect();
+    for m in &guests {
+        tasks(&mut world, *m, "hog", 1, HOG);
+        let vcpu = world.thread_of(*m, 0);
+        world.act(1, Act::Allow(HOST, vcpu, std::iter::once(0).collect()));
+    }
+    let mut spec = World::spec(Kernel::ROOT, 100, None);
+    spec.realtime = true;
+    let clock = world.add_task(guests[0], spec, &[Until(2 * MS), Compute(Fixed(5 * US)), Done], 0);
+    let vcpu = world.thread_of(guests[0], 0);
+    for i in 1..40 {
+        world.act(i * 50 * MS, Act::Allow(HOST, vcpu, std::iter::once((i % 2) as u32).collect()));
+    }
+    world.run(2 * SEC);
+    let late = &state(&world, guests[0], clock).latencies;
+    let mut late = late.clone();
+    late.sort_unstable();
+    (f64::from(late[late.len() * 99 / 100]) / 1e3, f64::from(late[late.len() - 1]) / 1e3)
+}
+
+/// A vCPU that comes from a CPU of its own is ahead of its new neighbours by up to `migrate_ns`, and its turn comes after
+/// two of each of them; its timer is heard meanwhile.
+#[test]
+fn one_that_comes_from_a_cpu_of_its_own_hears_of_its_timer() {
+    let narrow = Arm { tunables: &[("timer_lead_ns", Tunable::Number(6 * MS))], ..Arm::HOST };
+    let (entrain, narrow, without) = (clock_that_comes(Arm::HOST), clock_that_comes(narrow), clock_that_comes(WITHOUT));
+    println!(
+        "a 2 ms clock that comes from a CPU of its own, p99 and worst, µs: {entrain:.0?}, with as much lead as a move \
+         leaves {narrow:.0?}, without {without:.0?}"
+    );
+    assert!(without.0 > 10_000.0, "without, it waits for its turn: {without:?}");
+    assert!(entrain.0 < 1_000.0 && entrain.1 < 4_000.0, "{entrain:?}");
 }
 
 /// A guest whose timer is due whenever it is off its CPU: it has its share and no more, and the others lose no more by

@@ -95,33 +95,42 @@ static __always_inline __u64 cpu__next_look(const struct cpu_ctx *c, __u32 cpu, 
 	return entrain_before(after, end) ? after : end;
 }
 
-/* When somebody who waits may interrupt the task that runs, since a guest's timer is due; else `at`. */
-static __always_inline __u64 cpu__due_before(const struct cpu_ctx *c, __u64 at)
+/*
+ * When somebody who waits may interrupt the task that runs, since a guest's timer is due; else `at`. The timers of a
+ * guest's vCPUs expire at once: whoever runs takes his own first, and would else wait to be let in for it himself. A
+ * function of its own for the verifier.
+ */
+__noinline __u64 cpu__due_before(__u32 cpu, __u64 at)
 {
+	const struct cpu_ctx *c = cpu__ctx(cpu);
 	__u64 peace = c->came + cpu__peace(c), due = c->due;
 
 	if (!due)
 		return at;
+	due += cpu__look_ns(c);
 	if (entrain_before(due, peace))
 		due = peace;
 	return entrain_before(due, at) ? due : at;
 }
 
 /* Whether the timer of somebody who waits is due, and whoever runs has had his peace. */
-static __always_inline bool cpu__timer_is_due(const struct cpu_ctx *c, __u64 now)
+static __always_inline bool cpu__timer_is_due(__u32 cpu, __u64 now)
 {
 	__u64 never = now + ENTRAIN_SEC;
 
-	return !entrain_before(now + ALARM_EARLY_NS, cpu__due_before(c, never));
+	return !entrain_before(now + ALARM_EARLY_NS, cpu__due_before(cpu, never));
 }
 
-/* Has the CPU looked at by then, or in time for one whose guest's timer is due, as soon as whoever runs has had his
- * peace. */
-static __always_inline void cpu__alarm_next(struct cpu_ctx *c, __u32 cpu, __u64 at, __u64 now)
+/*
+ * Has the CPU looked at by then, or in time for one whose guest's timer is due, as soon as whoever runs has had his
+ * peace: a look for the sake of a turn may be put off, one for a timer may not.
+ */
+static __always_inline void cpu__alarm_next(__u32 cpu, __u64 at, __u64 now)
 {
-	__u64 due = cpu__due_before(c, at);
+	struct cpu_ctx *c = cpu__ctx(cpu);
+	__u64 later = at + cpu__look_later(c), due = cpu__due_before(cpu, later);
 
-	if (due != at)
+	if (due != later)
 		cpu__alarm(c, cpu, due, now);
 	else
 		cpu__alarm_turn(c, cpu, at, now);
@@ -143,7 +152,7 @@ __noinline int wanting__waits(const struct wanting *w __arg_nonnull, __u32 cpu, 
 	at = woke && use_wake_preempt ? now + wanting__takes_after(w, c, now) : end;
 	if (entrain_before(end, at))
 		at = end;
-	cpu__alarm_next(c, cpu, at, now);
+	cpu__alarm_next(cpu, at, now);
 	return 0;
 }
 
@@ -152,7 +161,7 @@ static __always_inline void cpu__turn_ends(struct cpu_ctx *c, __u32 cpu, __u64 n
 {
 	if (c->waiting <= 0 || !c->started || c->granted || (!c->due && cpu__looks_soon(cpu, now)))
 		return;
-	cpu__alarm_next(c, cpu, cpu__next_look(c, cpu, now), now);
+	cpu__alarm_next(cpu, cpu__next_look(c, cpu, now), now);
 }
 
 #endif /* ENTRAIN_SCHED_ALARM_BPF_H */

@@ -25,7 +25,7 @@ __noinline int cpu__hands_on(__s32 cpu, __u64 now)
 	c->next = 0;
 	if (!entrain_before(now, cpu__next_look(c, cpu, now)))
 		return 0;
-	if (cpu__timer_is_due(c, now) && cpu__due_goes_next(cpu, now)) {
+	if (cpu__timer_is_due(cpu, now) && cpu__due_goes_next(cpu, now)) {
 		cpu__will_resume(c, next, stay);
 		return 0;
 	}

@@ -12,8 +12,8 @@
  */
 static __always_inline bool cpu__interrupts(const struct cpu_ctx *c, __u32 cpu, __u64 next_look, __u64 now)
 {
-	return !entrain_before(now + ALARM_EARLY_NS, next_look) ||
-	       (cpu__timer_is_due(c, now) && cpu__due_goes_next(cpu, now));
+	return (cpu__timer_is_due(cpu, now) && cpu__due_goes_next(cpu, now)) ||
+	       !entrain_before(now + ALARM_EARLY_NS, next_look);
 }
 
 /* Tasks that still wait for a CPU that went offline are looked for so often, until there are none. */

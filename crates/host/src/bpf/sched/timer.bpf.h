@@ -103,14 +103,27 @@ static __always_inline __u64 timer__due(__u64 at, __u64 now)
 }
 
 /*
- * From when on a task that waits may have the CPU for the sake of its timer; 0 = not as long as its clock is so far
- * ahead.
+ * After how many ns the clocks of those who want this CPU have come so much further, if all go on as they do; they move
+ * by steps, and to ask again at once is in vain. A function of its own for the verifier.
  */
-static __always_inline __u64 timer__admits(const struct task_ctx *t, const struct cpu_ctx *c, __u64 clock)
+__noinline __u64 cpu__comes_after(__u32 cpu, __u64 vtime)
 {
-	if (entrain_before(clock + task__vtime(t, timer_lead_ns), t->pub.vtime))
-		return 0;
-	return entrain_max(t->due, t->timer_at + cpu__costs(c, timer_costs, timer_again_ns));
+	const struct cpu_ctx *c = cpu__ctx(cpu);
+
+	return entrain_max(entrain_time_of(vtime, cpu__load(c)), cpu__peace(c));
+}
+
+/*
+ * From when on a task that waits may have the CPU for the sake of its timer; one whose clock is too far ahead, when
+ * those of the others have come far enough. `again`: how long after the time before.
+ */
+static __always_inline __u64 timer__admits(const struct task_ctx *t, __u32 cpu, __u64 clock, __u64 again, __u64 now)
+{
+	__u64 lead = clock + task__vtime(t, timer_lead_ns);
+
+	if (entrain_before(lead, t->pub.vtime))
+		return now + cpu__comes_after(cpu, t->pub.vtime - lead);
+	return entrain_max(t->due, t->timer_at + again);
 }
 
 /* One whose timer was the first to be due waits here no more: the next of those that do. */
@@ -139,13 +152,14 @@ __noinline int cpu__expects_anew(__s32 cpu)
 __noinline int cpu__due_goes_next(__s32 cpu, __u64 now)
 {
 	struct cpu_ctx *c = cpu__ctx(cpu);
-	__u64 clock, first = 0, tid = 0;
+	__u64 clock, again, first = 0, tid = 0;
 	struct task_struct *p;
 	__u32 seen = 0;
 
 	if (!c->due || entrain_before(now + ALARM_EARLY_NS, c->due) || cpu__has_next(c, now))
 		return 0;
 	clock = cpu__clock(c);
+	again = cpu__costs(c, timer_costs, timer_again_ns);
 	c->due = 0;
 	bpf_for_each (scx_dsq, p, DSQ_CPU(cpu), 0) {
 		struct task_ctx *t = task__ctx(p);
@@ -153,7 +167,7 @@ __noinline int cpu__due_goes_next(__s32 cpu, __u64 now)
 
 		if (seen++ >= DUE_SCAN)
 			break;
-		at = t && t->due ? timer__admits(t, c, clock) : 0;
+		at = t && t->due ? timer__admits(t, cpu, clock, again, now) : 0;
 		if (!at)
 			continue;
 		if (entrain_before(now + ALARM_EARLY_NS, at)) {

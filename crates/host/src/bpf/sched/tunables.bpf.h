@@ -67,9 +67,10 @@ const volatile __u64 lend_ns = 150 * ENTRAIN_USEC;
 /*
  * A vCPU whose guest's timer falls due while it waits is let in for a moment (timer.bpf.h): how far its clock may be
  * ahead for that, and between two times that the same vCPU is, as a multiple of what a switch costs and at most. More
- * often serves faster clocks and takes more from whoever is interrupted.
+ * often serves faster clocks and takes more from whoever is interrupted. The lead is twice `migrate_ns`: so far ahead
+ * is one that comes from a CPU which it had for itself, and it would hear of its timer only with its next turn.
  */
-const volatile __u64 timer_lead_ns = 6 * ENTRAIN_MSEC;
+const volatile __u64 timer_lead_ns = 12 * ENTRAIN_MSEC;
 const volatile __u64 timer_stay_costs = 32;
 const volatile __u64 timer_costs = 512;
 const volatile __u64 timer_again_ns = 1 * ENTRAIN_MSEC;
