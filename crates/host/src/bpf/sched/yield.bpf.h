@@ -82,6 +82,9 @@ static __always_inline bool spinner__give_way(const struct spinner *s, struct ta
 	else
 		stay = owes ? STAY_FOR_INTERRUPT : STAY_FULL;
 	t->boosted = s->now;
+	/* One whose place that one takes, and whose timer is due, is looked for again. */
+	if (s->c->next && s->c->next_stay == STAY_FOR_TIMER)
+		cpu__expects(s->c, s->now);
 	cpu__put_next(s->c, to->scx.tid, stay, s->now);
 	task__boosted(to, t);
 	return true;
