@@ -34,7 +34,7 @@ fn broadcast(arm: Arm) -> (f64, f64) {
 }
 
 /// Whoever broadcasts does not gather its siblings behind itself (issue 26, finding 11), where it runs on for 2 ms: one of
-/// seven waits there, the others take the CPUs that they come from.
+/// seven waits there, whose own CPU that is; the others take the CPUs that they come from.
 #[test]
 fn a_broadcast_does_not_gather_its_targets() {
     let (entrain, stock) = (broadcast(Arm::HOST), broadcast(Arm::STOCK));
