@@ -88,8 +88,8 @@ costs! {
     /// switch and EEVDF's own parts come to. There are no caches in the lab.
     switch: 800, 400;
     /// What a CPU does between its last task and its idle state, or between that and its next task (`do_idle()`: the tick is
-    /// stopped or started, timers are set, RCU is told). field:
-    /// 300 to 1,000 each way. *profile*: 5.2 % of 46 µs, both ways.
+    /// stopped or started, timers are set, RCU is told). field: 300
+    /// to 1,000 each way. *profile*: 5.2 % of 46 µs, both ways.
     idle: 400, 1200;
     /// `try_to_wake_up()` without the class's own work.
     wake: 200, 100;

@@ -111,8 +111,7 @@ fn clock_that_comes(arm: Arm) -> (f64, f64) {
         world.act(i * 50 * MS, Act::Allow(HOST, vcpu, std::iter::once((i % 2) as u32).collect()));
     }
     world.run(2 * SEC);
-    let late = &state(&world, guests[0], clock).latencies;
-    let mut late = late.clone();
+    let mut late = state(&world, guests[0], clock).latencies.clone();
     late.sort_unstable();
     (f64::from(late[late.len() * 99 / 100]) / 1e3, f64::from(late[late.len() - 1]) / 1e3)
 }
