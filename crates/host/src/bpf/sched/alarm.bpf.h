@@ -54,7 +54,6 @@ static __always_inline __u64 cpu__look_later(const struct cpu_ctx *c)
  */
 static __always_inline void cpu__alarm_turn(struct cpu_ctx *c, __u32 cpu, __u64 at, __u64 now)
 {
-	at += cpu__look_later(c);
 	if (!cpu__looks_by(c, at + cpu__look_ns(c), now))
 		cpu__alarm(c, cpu, at, now);
 }
@@ -96,9 +95,8 @@ static __always_inline __u64 cpu__next_look(const struct cpu_ctx *c, __u32 cpu, 
 }
 
 /*
- * When somebody who waits may interrupt the task that runs, since a guest's timer is due; else `at`. The timers of a
- * guest's vCPUs expire at once: whoever runs takes his own first, and would else wait to be let in for it himself. A
- * function of its own for the verifier.
+ * When somebody who waits may interrupt the task that runs, since a guest's timer is due; else `at`. A function of its
+ * own for the verifier.
  */
 __noinline __u64 cpu__due_before(__u32 cpu, __u64 at)
 {
@@ -107,7 +105,6 @@ __noinline __u64 cpu__due_before(__u32 cpu, __u64 at)
 
 	if (!due)
 		return at;
-	due += cpu__look_ns(c);
 	if (entrain_before(due, peace))
 		due = peace;
 	return entrain_before(due, at) ? due : at;
@@ -133,7 +130,7 @@ static __always_inline void cpu__alarm_next(__u32 cpu, __u64 at, __u64 now)
 	if (due != later)
 		cpu__alarm(c, cpu, due, now);
 	else
-		cpu__alarm_turn(c, cpu, at, now);
+		cpu__alarm_turn(c, cpu, later, now);
 }
 
 /*

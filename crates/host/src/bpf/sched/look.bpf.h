@@ -67,7 +67,7 @@ static __always_inline void cpu__looks_on(struct cpu_ctx *c, __u32 cpu, __u64 no
 	__u32 joined = READ_ONCE(c->joined);
 
 	if (joined != c->looked)
-		cpu__alarm_turn(c, cpu, now + cpu__peace(c), now);
+		cpu__alarm_turn(c, cpu, now + cpu__peace(c) + cpu__look_later(c), now);
 	c->looked = joined;
 }
 

@@ -53,14 +53,13 @@ static __noinline __s32 energy__cheapest(struct task_struct *p, __u32 demand, __
 	__s32 found = -1;
 
 	bpf_for (i, 0, PERF_SCAN) {
-		__u32 cpu = prev + i, domain;
+		__s32 cpu = cpu__in_ring(prev, i);
 		struct sched_perf_cpu *c;
+		__u32 domain;
 		__u64 more;
 
-		if (i >= nr_cpus)
+		if (cpu < 0)
 			break;
-		if (cpu >= nr_cpus)
-			cpu -= nr_cpus;
 		domain = energy__domain(cpu);
 		c = perf__cpu(cpu);
 		/* CPUs of one domain cost the same. */

@@ -52,6 +52,16 @@ static __always_inline struct sched_perf_cpu *perf__cpu(__u32 cpu)
 	return bpf_map_lookup_elem(&sched_perf_cpus, &cpu);
 }
 
+/* The CPU that comes `i` after `first` in the ring of all; -1 = the ring is through. */
+static __always_inline __s32 cpu__in_ring(__u32 first, __u32 i)
+{
+	__u32 cpu = first + i;
+
+	if (i >= nr_cpus)
+		return -1;
+	return cpu >= nr_cpus ? cpu - nr_cpus : cpu;
+}
+
 /* What the CPU can do now: its capacity at the present frequency, as far as the kernel knows that. */
 static __always_inline __u32 perf__scale(__s32 cpu, struct sched_perf_cpu *c)
 {

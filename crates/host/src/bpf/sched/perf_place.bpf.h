@@ -22,13 +22,12 @@ static __noinline __s32 perf__best(struct task_struct *p, __u32 demand, __u32 pr
 	__u32 i;
 
 	bpf_for (i, 0, PERF_SCAN) {
-		__u32 cpu = prev + i, score;
+		__s32 cpu = cpu__in_ring(prev, i);
 		struct sched_perf_cpu *c;
+		__u32 score;
 
-		if (i >= nr_cpus)
+		if (cpu < 0)
 			break;
-		if (cpu >= nr_cpus)
-			cpu -= nr_cpus;
 		c = perf__cpu(cpu);
 		if (!c || !c->capacity || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 			continue;
@@ -115,14 +114,12 @@ static __always_inline void perf__pull(__s32 cpu)
 
 	if (!c)
 		return;
-	bpf_for (i, 0, PERF_SCAN) {
-		__u32 from = cpu + 1 + i;
+	bpf_for (i, 1, PERF_SCAN) {
+		__s32 from = cpu__in_ring(cpu, i);
 		struct sched_perf_cpu *small;
 
-		if (i + 1 >= nr_cpus)
+		if (from < 0)
 			return;
-		if (from >= nr_cpus)
-			from -= nr_cpus;
 		small = perf__cpu(from);
 		if (small && small->busy && !small->bound && small->capacity < c->capacity &&
 		    !entrain_perf_fits(small->demand, small->capacity)) {

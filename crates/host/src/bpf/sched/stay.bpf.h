@@ -166,7 +166,7 @@ static __always_inline void stay__end(struct task_struct *p, bool runnable)
 		return;
 	task__interrupted(p, t, c, now);
 	if (use_timer)
-		t->due = timer__due(x86__timer(t->kvm_vcpu), now);
+		t->due = timer__due(c, x86__timer(t->kvm_vcpu), now);
 }
 
 /* arm64: KVM saves a timer of the current thread's vCPU, which leaves its CPU; its thread is queued already, if at all.
@@ -185,7 +185,7 @@ static __always_inline void stay__timer_saved(struct arch_timer_context *timer)
 		return;
 	c = cpu__ctx(t->cpu);
 	now = scx_bpf_now();
-	t->due = timer__due(arm64__timer(t->kvm_vcpu, timer), now);
+	t->due = timer__due(c, arm64__timer(t->kvm_vcpu, timer), now);
 	cpu__expects(c, t->due);
 	if (t->due)
 		cpu__turn_ends(c, t->cpu, now);

@@ -87,19 +87,20 @@ static __always_inline __u64 x86__timer(__u64 kvm_vcpu)
 }
 
 /*
- * When it is by the scheduler's clock what `at` is by CLOCK_MONOTONIC; 0 = never. A timer that is far away, or was due
- * long ago and not cared for, is none.
+ * From when on, by the scheduler's clock, a vCPU is to be let in for its timer, which expires `at` by CLOCK_MONOTONIC;
+ * 0 = never. The timers of a guest's vCPUs expire at once: whoever runs takes his own first, and would else wait to be
+ * let in for it himself. A timer that is far away, or was due long ago and not cared for, is none.
  */
 #define TIMER_FAR_NS ENTRAIN_SEC
 
-static __always_inline __u64 timer__due(__u64 at, __u64 now)
+static __always_inline __u64 timer__due(const struct cpu_ctx *c, __u64 at, __u64 now)
 {
 	__s64 left;
 
 	if (!at)
 		return 0;
 	left = at - bpf_ktime_get_ns();
-	return left < (__s64)TIMER_FAR_NS && left > -(__s64)TIMER_FAR_NS ? now + left : 0;
+	return left < (__s64)TIMER_FAR_NS && left > -(__s64)TIMER_FAR_NS ? now + left + cpu__look_ns(c) : 0;
 }
 
 /*
