@@ -88,8 +88,9 @@ static __always_inline __u64 x86__timer(__u64 kvm_vcpu)
 
 /*
  * From when on, by the scheduler's clock, a vCPU is to be let in for its timer, which expires `at` by CLOCK_MONOTONIC;
- * 0 = never. The timers of a guest's vCPUs expire at once: whoever runs takes his own first, and would else wait to be
- * let in for it himself. A timer that is far away, or was due long ago and not cared for, is none.
+ * 0 = never. That is `look_costs` switches later, since the timers of a guest's vCPUs expire at once: whoever runs
+ * takes his own first, and would else wait to be let in for it himself. A timer that is far away, or was due long ago
+ * and not cared for, is none.
  */
 #define TIMER_FAR_NS ENTRAIN_SEC
 
