@@ -12,8 +12,10 @@ set -euo pipefail
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/entrain
 repo=$(cd "$(dirname "$0")/.." && pwd)
 
-# rustc, cargo and std come from backports: trixie's own 1.85 is older than our dependencies ask for.
-rust=(rustc cargo rust-clippy rustfmt libstd-rust-dev libstd-rust-dev:arm64)
+# Trixie's own rustc is older than our dependencies ask for; the one that Debian keeps for its web browsers is not, and
+# is of one version on both architectures. That of backports differs between them for as long as one is still to be
+# built, and nothing can be installed meanwhile.
+rust=(rustc-web cargo-web rust-web-clippy rustfmt-web libstd-rust-web-dev libstd-rust-web-dev:arm64)
 native=(gcc libc6-dev make pkg-config ca-certificates git)
 cross=(gcc-aarch64-linux-gnu libc6-dev:arm64)
 # libbpf-sys builds its own libelf and zlib: Debian's static libelf lacks a part of itself (libeu).
@@ -22,9 +24,7 @@ libelf=(autoconf automake autopoint bison flex gawk gettext libtool libelf-dev z
 bpf=(clang-19 llvm-19 clang-format-19 bpftool)
 
 packages() {
-    local p
-    for p in "${rust[@]}"; do printf '%s/trixie-backports\n' "$p"; done
-    printf '%s\n' "${native[@]}" "${cross[@]}" "${libelf[@]}" "${bpf[@]}"
+    printf '%s\n' "${rust[@]}" "${native[@]}" "${cross[@]}" "${libelf[@]}" "${bpf[@]}"
 }
 
 # The root's name carries a digest of its package list: a changed list makes a new root.
@@ -61,8 +61,7 @@ ensure() {
     mmdebstrap --quiet --variant=apt --architectures=amd64,arm64 \
         --include="$(packages | paste -sd,)" \
         --aptopt='Apt::Install-Recommends "false"' \
-        trixie "$tmp" \
-        "deb $uri trixie main" "deb $uri trixie-backports main"
+        trixie "$tmp" "deb $uri trixie main"
     chmod 755 "$tmp"
     touch "$tmp/.complete"
     rm -rf "$dir"
