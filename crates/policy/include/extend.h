@@ -4,7 +4,7 @@
  * per vCPU and second (a token bucket), and by debt: what it took beyond its slice is taken off its next ones. The
  * guest writes the preempt count that buys the extension, so all three hold whatever it writes:
  *
- *   - one event costs a waiting task at most the event bound in latency;
+ *   - one event costs a waiting task at most the event bound in latency, and less where its guest's timer is due;
  *   - over any second at most burst + rate * 1 s of extensions are granted;
  *   - every nanosecond is charged to the vCPU's virtual time like any other (fair.h), so in the long run a guest that
  *     always claims a section gains nothing but longer and fewer slices.
@@ -46,6 +46,16 @@ ENTRAIN_POLICY void entrain_extend_refill(struct entrain_extend_state *s, const 
 
 	s->tokens = entrain_min(s->tokens + passed * entrain_min(l->rate_ppm, 1000000) / 1000000, l->burst);
 	s->refilled = now;
+}
+
+/*
+ * The bound of an event, `event`, where a guest's timer falls due in `due` ns and its vCPU waits: at least `peace`.
+ * That one wants the CPU for about as long as a section takes. A vCPU that fights for locks is inside a section at
+ * almost each look, and each time inside another one: it is given a few looks, and is then interrupted wherever it is.
+ */
+ENTRAIN_POLICY entrain_u64 entrain_extend_event(entrain_u64 event, entrain_u64 peace, entrain_u64 used, entrain_u64 due)
+{
+	return due < event ? entrain_min(event, entrain_max(due ? used + due : 0, peace)) : event;
 }
 
 /* Decides on one step more. On GRANTED the step has been taken from the bucket and stands in *step. */

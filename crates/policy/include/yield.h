@@ -29,7 +29,7 @@ struct entrain_yield_in {
 	entrain_u32 allowed; /* target may run on the yielder's CPU */
 	entrain_u32 level;   /* enum entrain_critical of the target when it was switched out */
 	entrain_u32 owes;    /* an interrupt waits for the target: the one who spins may have sent it */
-	entrain_u64 boosted; /* ns since another yield put it to the front, ~0 if none did since it last ran */
+	entrain_u64 boosted; /* ns since another yield put it to the front, where it still is; ~0 if it is not */
 	/* ns since the CPU last went to somebody by his clock: yields hand on what is left of a turn */
 	entrain_u64 turn;
 };

@@ -183,6 +183,7 @@ mod ffi {
             now: u64,
             step: &mut u64,
         ) -> c_int;
+        pub(super) safe fn entrain_n_extend_event(event: u64, peace: u64, used: u64, due: u64) -> u64;
         pub(super) safe fn entrain_n_extend_return(state: &mut ExtendState, limits: &ExtendLimits, unused: u64);
         pub(super) safe fn entrain_n_extend_repay(state: &mut ExtendState, slice: u64, floor: u64) -> u64;
         pub(super) safe fn entrain_n_yield(input: &YieldIn, limits: &YieldLimits) -> c_int;
@@ -258,6 +259,11 @@ pub fn extend(state: &mut ExtendState, limits: &ExtendLimits, level: u32, now: u
         2 => Extend::EventSpent,
         _ => Extend::BudgetSpent,
     }
+}
+
+/// The bound of an event, ns, where a guest's timer falls due in `due` ns whose vCPU waits; at least `peace`.
+pub fn extend_event(event: u64, peace: u64, used: u64, due: u64) -> u64 {
+    ffi::entrain_n_extend_event(event, peace, used, due)
 }
 
 /// Gives back what was not used of a step.

@@ -69,6 +69,11 @@ int entrain_n_extend(struct entrain_extend_state *s, const struct entrain_extend
 	return entrain_extend(s, l, level, now, step);
 }
 
+uint64_t entrain_n_extend_event(uint64_t event, uint64_t peace, uint64_t used, uint64_t due)
+{
+	return entrain_extend_event(event, peace, used, due);
+}
+
 void entrain_n_extend_return(struct entrain_extend_state *s, const struct entrain_extend_limits *l, uint64_t unused)
 {
 	entrain_extend_return(s, l, unused);

@@ -153,6 +153,22 @@ proptest! {
     }
 
     #[test]
+    fn a_due_timer_bounds_an_extension(limits in limits(), left in 0..5_000_000u64, peace in 0..2_000_000u64) {
+        let mut state = ExtendState { tokens: limits.burst, refilled: 1, ..Default::default() };
+        let mut granted = 0;
+        loop {
+            let event = extend_event(limits.event, peace, state.used, left.saturating_sub(granted));
+            prop_assert!(event <= limits.event);
+            let limits = ExtendLimits { event, ..limits };
+            match extend(&mut state, &limits, Critical::Section as u32, 1 + granted) {
+                Extend::Granted(step) => granted += step,
+                _ => break,
+            }
+        }
+        prop_assert!(granted <= left.max(peace), "granted {}", granted);
+    }
+
+    #[test]
     fn what_was_granted_is_repaid(limits in limits(), asks in 1..50u32, slice in 1..20_000_000u64, floor in 0..20_000_000u64) {
         let mut state = ExtendState { tokens: limits.burst, refilled: 1, ..Default::default() };
         let mut granted = 0;

@@ -12,24 +12,38 @@
 #define EXTEND_GRACE_NS (5 * ENTRAIN_MSEC)
 
 /*
+ * Decides on one step more; the verdict is kept with the task. Somebody who waits may interrupt an extension since a
+ * guest's timer is due. A function of its own for the verifier.
+ */
+__noinline __u64 task__extends(struct task_ctx *t __arg_nonnull, __u32 cpu, __u32 level, __u64 now)
+{
+	struct entrain_extend_limits limits = task__extend_limits(t);
+	const struct cpu_ctx *c = cpu__ctx(cpu);
+	__u64 due = 0, step = 0;
+
+	limits.step = cpu__costs(c, look_costs, limits.step);
+	if (!c->next || c->next_stay != STAY_FOR_TIMER)
+		due = entrain_sub(cpu__due_before(cpu, now + limits.event), now);
+	limits.event = entrain_extend_event(limits.event, cpu__peace(c), t->extend.used, due);
+	t->verdict = entrain_extend(&t->extend, &limits, level, now, &step);
+	return step;
+}
+
+/*
  * Asks for one step more for the running vCPU, whose guest is at `level`; `again` where it had one. Returns the step, 0
  * when the vCPU must go.
  */
-static __always_inline __u64 task__extend(struct task_struct *p, struct task_ctx *t, const struct cpu_ctx *c,
-					  __u32 level, bool again, __u64 now)
+static __always_inline __u64 task__extend(struct task_struct *p, struct task_ctx *t, __u32 cpu, __u32 level, bool again,
+					  __u64 now)
 {
-	struct entrain_extend_limits limits = task__extend_limits(t);
-	enum entrain_extend_verdict verdict;
-	__u64 step = 0;
+	__u64 step = task__extends(t, cpu, level, now);
 
-	limits.step = cpu__costs(c, look_costs, limits.step);
-	verdict = entrain_extend(&t->extend, &limits, level, now, &step);
-	if (verdict == ENTRAIN_EXTEND_GRANTED) {
+	if (step) {
 		task__count(t, SCHED_EXTENSIONS, 1);
 		task__boosted(p, t);
-	} else if (!again || verdict != ENTRAIN_EXTEND_NOT_CRITICAL) {
+	} else if (!again || t->verdict != ENTRAIN_EXTEND_NOT_CRITICAL) {
 		/* A section that ended within its extension was refused nothing. */
-		task__count_verdict(t, SCHED_REFUSED_NOT_CRITICAL, verdict - ENTRAIN_EXTEND_NOT_CRITICAL,
+		task__count_verdict(t, SCHED_REFUSED_NOT_CRITICAL, t->verdict - ENTRAIN_EXTEND_NOT_CRITICAL,
 				    ENTRAIN_EXTEND_VERDICTS - ENTRAIN_EXTEND_NOT_CRITICAL);
 	}
 	return step;
@@ -48,7 +62,7 @@ static __always_inline bool task__may_stay(struct task_struct *prev, struct task
 
 	if (c->refused || !task__may_extend(t) || task__spins(t, c, now))
 		return false;
-	step = task__extend(prev, t, c, task__sample(prev, t, kvm_vcpu__of(prev)), false, now);
+	step = task__extend(prev, t, cpu, task__sample(prev, t, kvm_vcpu__of(prev)), false, now);
 	if (!step)
 		return false;
 	c->granted = now + step;
@@ -139,7 +153,7 @@ static __always_inline void cpu__grant_ends(struct task_struct *p, struct task_c
 		cpu__turn_ends(c, cpu, now);
 		return;
 	}
-	step = task__may_extend(t) && !task__spins(t, c, now) ? task__extend(p, t, c, level, true, now) : 0;
+	step = task__may_extend(t) && !task__spins(t, c, now) ? task__extend(p, t, cpu, level, true, now) : 0;
 	if (step) {
 		c->granted = now + step;
 		cpu__alarm(c, cpu, c->granted, now);

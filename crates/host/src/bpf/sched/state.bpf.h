@@ -74,7 +74,8 @@ struct task_ctx {
 	__u64 looks_at;		 /* as a spinner, for a sibling to give way to, again */
 	__u64 kvm_vcpu;		 /* struct kvm_vcpu, while it is inside KVM_RUN; only for probes */
 	struct entrain_extend_state extend;
-	struct sched_class class; /* class.bpf.h */
+	enum entrain_extend_verdict verdict; /* of the last look at an extension */
+	struct sched_class class;	     /* class.bpf.h */
 	struct cgroup_member member;
 	struct limit_member limit;
 	__u64 owed; /* virtual time of its turns that others had, and it is not charged for yet */
@@ -101,7 +102,8 @@ struct task_ctx {
 	__u32 llc;	      /* ... and at which LLC that CPU was */
 	__u64 together;	      /* its VM's time together when it was charged last */
 	__u64 due;	      /* runnable without a CPU: when its guest's timer expires; 0 = never, or not known */
-	__u64 timer_at;	      /* when it was last let in for that */
+	__u64 timer_at;	      /* when it would be let in for that next, if it came as often as it may and no sooner */
+	__u32 boosted_on;     /* `boosted`: the CPU that was to take it next */
 	__u32 slot;	      /* a vCPU's: 1 + its number in `vcpus`; 0 = it is not watched, as far as is known */
 	__u32 counts;	      /* 1: runs, and its VM's time together is counted */
 	__u32 vm;	      /* a vCPU's: 1 + the number of its VM's entry; 0 = it has none */

@@ -72,7 +72,7 @@ static __always_inline void stay__begin(struct task_struct *p)
 		cpu__expects_anew(t->cpu);
 	t->due = 0;
 	if (t->stay == STAY_FOR_TIMER)
-		t->timer_at = now;
+		t->timer_at = entrain_max(t->timer_at, now) + timer__again(c);
 	t->leaving = LEAVING_NOT;
 	t->front = t->front == FRONT_NEXT ? FRONT_HAD : FRONT_NOT;
 	task__renew_share(p, t, now);

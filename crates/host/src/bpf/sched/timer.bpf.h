@@ -8,8 +8,9 @@
  * Threat model: the guest sets its timers, to any time, always. What that buys is bounded: whoever is let in is charged
  * as ever and only while its clock is at most `timer_lead_ns` ahead of the others', so it gets its share earlier and no
  * more of it; whoever runs has been left in peace for as long as from a wake-up, and is not interrupted inside a
- * section; and the same vCPU comes again only after `timer_costs` times what a switch costs, so that what the two
- * switches take from the others stays small, however many timers it sets.
+ * section for longer than that; and the same vCPU comes no more often than once in `timer_costs` times what a switch
+ * costs, and `TIMER_AHEAD` times sooner, so that what the two switches take from the others stays small, however many
+ * timers it sets.
  */
 #ifndef ENTRAIN_SCHED_TIMER_BPF_H
 #define ENTRAIN_SCHED_TIMER_BPF_H
@@ -18,6 +19,9 @@
 
 /* Those that wait in a queue and are asked for their timers: bounds the work of one look. */
 #define DUE_SCAN 16
+
+/* A guest's clock falls due beside its kernel's own tick: so many times a vCPU comes sooner than it may on average. */
+#define TIMER_AHEAD 3
 
 /* A timer's clock and the scheduler's differ by so much at most: what is due within it is due. */
 #define ALARM_EARLY_NS (5 * ENTRAIN_USEC)
@@ -115,9 +119,15 @@ __noinline __u64 cpu__comes_after(__u32 cpu, __u64 vtime)
 	return entrain_max(entrain_time_of(vtime, cpu__load(c)), cpu__peace(c));
 }
 
+/* How often a vCPU is let in for its timer, on average: once in so many ns. */
+static __always_inline __u64 timer__again(const struct cpu_ctx *c)
+{
+	return cpu__costs(c, timer_costs, timer_again_ns);
+}
+
 /*
  * From when on a task that waits may have the CPU for the sake of its timer; one whose clock is too far ahead, when
- * those of the others have come far enough. `again`: how long after the time before.
+ * those of the others have come far enough. `again`: how long after the time before, on average.
  */
 static __always_inline __u64 timer__admits(const struct task_ctx *t, __u32 cpu, __u64 clock, __u64 again, __u64 now)
 {
@@ -125,7 +135,7 @@ static __always_inline __u64 timer__admits(const struct task_ctx *t, __u32 cpu, 
 
 	if (entrain_before(lead, t->pub.vtime))
 		return now + cpu__comes_after(cpu, t->pub.vtime - lead);
-	return entrain_max(t->due, t->timer_at + again);
+	return entrain_max(t->due, entrain_sub(t->timer_at, TIMER_AHEAD * again));
 }
 
 /* One whose timer was the first to be due waits here no more: the next of those that do. */
@@ -161,7 +171,7 @@ __noinline int cpu__due_goes_next(__s32 cpu, __u64 now)
 	if (!c->due || entrain_before(now + ALARM_EARLY_NS, c->due) || cpu__has_next(c, now))
 		return 0;
 	clock = cpu__clock(c);
-	again = cpu__costs(c, timer_costs, timer_again_ns);
+	again = timer__again(c);
 	c->due = 0;
 	bpf_for_each (scx_dsq, p, DSQ_CPU(cpu), 0) {
 		struct task_ctx *t = task__ctx(p);

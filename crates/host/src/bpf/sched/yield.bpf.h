@@ -57,6 +57,17 @@ static __always_inline void spinner__leave(const struct spinner *s)
 	scx_bpf_task_set_slice(s->task, 0);
 }
 
+/*
+ * Since when a CPU is to take this one next: not one whose place there was given to another, or forgotten as the turn
+ * ended. Refused as if it were about to run, it would leave whoever spins for it to yield to one another.
+ */
+static __always_inline __u64 task__boosted_since(const struct task_struct *p, const struct task_ctx *t)
+{
+	const struct cpu_ctx *c = cpu__ctx(t->boosted_on);
+
+	return c->next == p->scx.tid || c->resumes == p->scx.tid ? t->boosted : 0;
+}
+
 /* Whether the vCPU that spins is to give way to a sibling; if so the sibling is next here. */
 static __always_inline bool spinner__give_way(const struct spinner *s, struct task_struct *to, struct task_ctx *t,
 					      bool owes)
@@ -65,13 +76,15 @@ static __always_inline bool spinner__give_way(const struct spinner *s, struct ta
 	struct entrain_yield_in in = {};
 	enum entrain_yield_verdict verdict;
 	enum short_stay stay;
+	__u64 boosted;
 
 	in.sibling = s->task->tgid == to->tgid;
 	in.waiting = t->waiting && t->queued;
 	in.allowed = !to->migration_disabled && bpf_cpumask_test_cpu(s->cpu, to->cpus_ptr);
 	in.level = t->level;
 	in.owes = owes;
-	in.boosted = t->boosted ? entrain_sub(s->now, t->boosted) : ~0ULL;
+	boosted = task__boosted_since(to, t);
+	in.boosted = boosted ? entrain_sub(s->now, boosted) : ~0ULL;
 	in.turn = s->passed;
 	verdict = entrain_yield(&in, &limits);
 	task__count_verdict(t, SCHED_YIELDS_HONOURED, verdict, ENTRAIN_YIELD_VERDICTS);
@@ -82,6 +95,7 @@ static __always_inline bool spinner__give_way(const struct spinner *s, struct ta
 	else
 		stay = owes ? STAY_FOR_INTERRUPT : STAY_FULL;
 	t->boosted = s->now;
+	t->boosted_on = s->cpu;
 	/* One whose place that one takes, and whose timer is due, is looked for again. */
 	if (s->c->next && s->c->next_stay == STAY_FOR_TIMER)
 		cpu__expects(s->c, s->now);
