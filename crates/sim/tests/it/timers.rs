@@ -12,6 +12,9 @@ use entrain_sim::world::{Act, Arch, HOST, MachineId, MachineSpec, Policy, Tunabl
 
 const HOG: &[Step] = &[Compute(Fixed(50 * MS)), Done];
 
+/// One whose kernel is inside a spinning lock whenever it is looked at, and each time in another one.
+const LOCKS: &[Step] = &[Lock(0), Hold(Fixed(5 * US)), Unlock(0), Compute(Fixed(100)), Done];
+
 /// Without what the host's scheduler does for timers.
 const WITHOUT: Arm = Arm { tunables: &[("use_timer", Tunable::Switch(false))], ..Arm::HOST };
 
@@ -19,8 +22,12 @@ fn state(world: &World, m: MachineId, task: TaskId) -> &entrain_sim::world::Task
     &world.machines[m.0 as usize].tasks[task.0 as usize]
 }
 
-/// One whose kernel is inside a spinning lock whenever it is looked at, and each time in another one.
-const LOCKS: &[Step] = &[Lock(0), Hold(Fixed(5 * US)), Unlock(0), Compute(Fixed(100)), Done];
+/// How late a task that waits for a clock was, µs: so many parts in a hundred were no later. 100: the worst.
+fn late<const N: usize>(world: &World, m: MachineId, task: TaskId, percents: [usize; N]) -> [f64; N] {
+    let mut late = state(world, m, task).latencies.clone();
+    late.sort_unstable();
+    percents.map(|percent| f64::from(late[(late.len() * percent / 100).min(late.len() - 1)]) / 1e3)
+}
 
 fn a_guest(world: &mut World, arch: Arch, paired: bool) -> MachineId {
     let guest = MachineSpec { shape: Shape::flat(1), policy: Policy::Eevdf, tunables: Vec::new() };
@@ -38,12 +45,10 @@ fn clock(arm: Arm, arch: Arch, paired: bool, busy: &[Step]) -> (f64, f64, f64) {
     let steps = [Until(2 * MS), Compute(Fixed(5 * US)), Done];
     let clock = world.add_task(guests[0], World::spec(Kernel::ROOT, 100, None), &steps, 0);
     world.run(4 * SEC);
-    let mut late = state(&world, guests[0], clock).latencies.clone();
-    late.sort_unstable();
-    let us = |at: usize| f64::from(late[at]) / 1e3;
+    let [half, most] = late(&world, guests[0], clock, [50, 90]);
     let vcpu = world.thread_of(guests[0], 0);
     let had = world.machines[0].kernel.task(vcpu).sum_exec as f64 / 4e9;
-    (us(late.len() / 2), us(late.len() * 9 / 10), had)
+    (half, most, had)
 }
 
 #[test]
@@ -128,9 +133,7 @@ fn clock_that_comes(arm: Arm) -> (f64, f64) {
         world.act(i * 50 * MS, Act::Allow(HOST, vcpu, std::iter::once((i % 2) as u32).collect()));
     }
     world.run(2 * SEC);
-    let mut late = state(&world, guests[0], clock).latencies.clone();
-    late.sort_unstable();
-    (f64::from(late[late.len() * 99 / 100]) / 1e3, f64::from(late[late.len() - 1]) / 1e3)
+    late(&world, guests[0], clock, [99, 100]).into()
 }
 
 /// A vCPU that comes from a CPU of its own is ahead of its new neighbours by up to `migrate_ns`, and its turn comes after
@@ -221,11 +224,7 @@ fn a_timer_is_served_beside_another() {
     let clocks =
         [&first[..], &second].map(|steps| world.add_task(guests[0], World::spec(Kernel::ROOT, 100, None), steps, 0));
     world.run(4 * SEC);
-    let [first, second] = clocks.map(|task| {
-        let mut late = state(&world, guests[0], task).latencies.clone();
-        late.sort_unstable();
-        (f64::from(late[late.len() / 2]) / 1e3, f64::from(late[late.len() * 9 / 10]) / 1e3)
-    });
+    let [first, second] = clocks.map(|task| <(f64, f64)>::from(late(&world, guests[0], task, [50, 90])));
     println!("two clocks of 4 ms, 300 µs apart, p50 and p90, µs: {first:.1?}, {second:.1?}");
     assert!(second.1 < first.1 + 50.0, "{first:?}, {second:?}");
 }
