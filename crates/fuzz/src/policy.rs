@@ -52,10 +52,10 @@ fn yields(data: &mut Unstructured<'_>) -> Result<()> {
         allowed: data.arbitrary()?,
         level: data.arbitrary()?,
         owes: data.arbitrary()?,
-        boosted: data.arbitrary()?,
+        next: data.arbitrary()?,
         turn: data.arbitrary()?,
     };
-    let limits = host::YieldLimits { turn: 6_000_000, again: 1_000_000 };
+    let limits = host::YieldLimits { turn: 6_000_000 };
     if host::yield_to(&input, &limits) == host::Yield::Honoured {
         assert!(input.turn < limits.turn, "no yield makes a turn longer");
         assert!(input.sibling != 0 && input.waiting != 0 && input.allowed != 0, "a guest gives away only its own time");

@@ -16,7 +16,7 @@ enum entrain_yield_verdict {
 	ENTRAIN_YIELD_HONOURED = 0,
 	ENTRAIN_YIELD_NOT_WAITING = 1,	 /* runs already, or is not queued with us */
 	ENTRAIN_YIELD_HOLDS_NOTHING = 2, /* preempted in user mode, or with a preempt count of 0; owes nothing */
-	ENTRAIN_YIELD_JUST_BOOSTED = 3,	 /* another vCPU's yield already put it at the front */
+	ENTRAIN_YIELD_JUST_BOOSTED = 3,	 /* another vCPU's yield already put it at the front, where it still is */
 	ENTRAIN_YIELD_FOREIGN = 4,	 /* of another VM: the yielder may give away only its own time */
 	ENTRAIN_YIELD_UNFAIR = 5,	 /* the turn is over */
 	ENTRAIN_YIELD_NOT_ALLOWED = 6,	 /* its affinity excludes the yielder's CPU */
@@ -29,14 +29,13 @@ struct entrain_yield_in {
 	entrain_u32 allowed; /* target may run on the yielder's CPU */
 	entrain_u32 level;   /* enum entrain_critical of the target when it was switched out */
 	entrain_u32 owes;    /* an interrupt waits for the target: the one who spins may have sent it */
-	entrain_u64 boosted; /* ns since another yield put it to the front, where it still is; ~0 if it is not */
+	entrain_u32 next;    /* a CPU is to take it next, by another yield */
 	/* ns since the CPU last went to somebody by his clock: yields hand on what is left of a turn */
 	entrain_u64 turn;
 };
 
 struct entrain_yield_limits {
-	entrain_u64 turn;  /* how long a turn lasts: the slice of the one who began it */
-	entrain_u64 again; /* a boost counts as pending for so long */
+	entrain_u64 turn; /* how long a turn lasts: the slice of the one who began it */
 };
 
 ENTRAIN_POLICY enum entrain_yield_verdict entrain_yield(const struct entrain_yield_in *in,
@@ -48,7 +47,7 @@ ENTRAIN_POLICY enum entrain_yield_verdict entrain_yield(const struct entrain_yie
 		return ENTRAIN_YIELD_NOT_WAITING;
 	if (!in->allowed)
 		return ENTRAIN_YIELD_NOT_ALLOWED;
-	if (in->boosted < l->again)
+	if (in->next)
 		return ENTRAIN_YIELD_JUST_BOOSTED;
 	if (!in->owes && (in->level == ENTRAIN_CRITICAL_USER || in->level == ENTRAIN_CRITICAL_FREE))
 		return ENTRAIN_YIELD_HOLDS_NOTHING;

@@ -91,8 +91,8 @@ pub struct YieldIn {
     pub level: u32,
     /// An interrupt waits for it.
     pub owes: u32,
-    /// ns since another yield put it to the front, `u64::MAX` if none.
-    pub boosted: u64,
+    /// A CPU is to take it next, by another yield.
+    pub next: u32,
     /// Since the CPU last went to somebody by his clock, ns.
     pub turn: u64,
 }
@@ -103,8 +103,6 @@ pub struct YieldIn {
 pub struct YieldLimits {
     /// How long a turn lasts, ns.
     pub turn: u64,
-    /// A boost counts as pending for so long, ns.
-    pub again: u64,
 }
 
 /// Outcome of [`lend`], in the order of `enum entrain_lend_verdict`.

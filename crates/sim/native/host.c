@@ -61,19 +61,27 @@ void sim_vcpu_new(__s32 id, bool posts, struct sim_vcpu_fields *out)
 	out->in_spin_loop = &vcpu->spin_loop.in_spin_loop;
 }
 
-/* A vCPU leaves its CPU: `due` is when its guest's timer expires, 0 = never. */
-void sim_timer(void *kvm_vcpu, __u64 due)
+/* The guest's kernel keeps its timer from interrupting it again. */
+#define ARCH_TIMER_CTRL_IT_MASK (1 << 1)
+
+/*
+ * A vCPU leaves its CPU: `due` is when its guest's timer expires, 0 = never; `taken`: that has come, and the guest is
+ * inside its interrupt: Linux has masked the timer of arm64, KVM has taken back the deadline of x86.
+ */
+void sim_timer(void *kvm_vcpu, __u64 due, bool taken)
 {
 	struct kvm_vcpu *vcpu = kvm_vcpu;
 
 	if (sim.arm64) {
 		vcpu->arch.ctxt.sys_regs[CNTV_CVAL_EL0] = due;
-		vcpu->arch.ctxt.sys_regs[CNTV_CTL_EL0] = due ? ARCH_TIMER_CTRL_ENABLE : 0;
+		vcpu->arch.ctxt.sys_regs[CNTV_CTL_EL0] =
+			(due ? ARCH_TIMER_CTRL_ENABLE : 0) | (taken ? ARCH_TIMER_CTRL_IT_MASK : 0);
 	} else {
 		/* A TSC of 1 GHz that has been at 0 when the world began. */
 		vcpu->arch.virtual_tsc_khz = ENTRAIN_MSEC;
 		vcpu->arch.last_guest_tsc = sim.now;
-		vcpu->arch.apic->lapic_timer.tscdeadline = due;
+		vcpu->arch.apic->lapic_timer.tscdeadline = taken ? 0 : due;
+		vcpu->arch.apic->lapic_timer.target_expiration = due;
 	}
 }
 

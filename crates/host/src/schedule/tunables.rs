@@ -56,7 +56,6 @@ tunables! {
     extend_event_ns: u64,
     extend_burst_ns: u64,
     extend_rate_ppm: u64,
-    yield_again_ns: u64,
     answer_ns: u64,
     lend_ns: u64,
     timer_lead_ns: u64,

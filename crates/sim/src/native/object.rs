@@ -40,7 +40,7 @@ pub(crate) struct Probes {
     pub wakeup: unsafe extern "C" fn(TaskPtr) -> i32,
     pub wfx: unsafe extern "C" fn(u64, bool) -> i32,
     pub timer_saved: unsafe extern "C" fn(TaskPtr),
-    pub set_timer: unsafe extern "C" fn(*mut c_void, u64),
+    pub set_timer: unsafe extern "C" fn(*mut c_void, u64, bool),
 }
 
 /// A loaded copy of a scheduler with globals and maps of its own.

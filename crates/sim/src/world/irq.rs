@@ -27,6 +27,13 @@ pub enum Irq {
     Call(TaskId),
 }
 
+impl Irq {
+    /// Whether a CPU's own timer brings it.
+    pub(super) fn is_timer(self) -> bool {
+        matches!(self, Self::Tick | Self::Sleep(_) | Self::BpfTimer(_))
+    }
+}
+
 impl World {
     /// Sends an interrupt from one CPU of a machine to another.
     pub(super) fn send(&mut self, m: MachineId, from: u32, to: u32, irq: Irq) {
@@ -56,8 +63,14 @@ impl World {
     pub(super) fn handle(&mut self, m: MachineId, cpu: u32, irq: Irq) {
         self.tell(m, cpu, What::Interrupt(irq));
         self.note(2, u64::from(m.0) << 32 | u64::from(cpu), 0);
-        self.burden(m, cpu, if irq == Irq::Tick { self.costs.tick } else { self.costs.interrupt });
-        self.lane_mut(m, cpu).in_irq = true;
+        let takes = if irq == Irq::Tick { self.costs.tick } else { self.costs.interrupt };
+        self.burden(m, cpu, takes);
+        let now = self.now;
+        let lane = self.lane_mut(m, cpu);
+        lane.in_irq = true;
+        if irq.is_timer() {
+            lane.in_timer = (takes, now);
+        }
         match irq {
             // A CPU whose idle task was told to look for work does so; the flag is set already on all others.
             Irq::Resched => {}

@@ -301,7 +301,7 @@ impl World {
     fn next_timer(&self, m: MachineId, cpu: u32) -> Option<u64> {
         let machine = &self.machines[m.0 as usize];
         let lane = self.lane(m, cpu);
-        if lane.pending.iter().any(|irq| matches!(irq, Irq::Tick | Irq::Sleep(_) | Irq::BpfTimer(_))) {
+        if lane.pending.iter().any(|irq| irq.is_timer()) {
             return Some(self.now);
         }
         let asleep = machine
@@ -314,12 +314,15 @@ impl World {
 
     /// Sets the timer of a vCPU that leaves its CPU as KVM knows it.
     pub(super) fn set_vcpu_timer(&mut self, m: MachineId, cpu: u32) {
-        let due = self.next_timer(m, cpu).unwrap_or(0);
+        let (taken, due) = match self.lane(m, cpu).in_timer {
+            (0, _) => (false, self.next_timer(m, cpu).unwrap_or(0)),
+            (_, due) => (true, due),
+        };
         let vcpu = self.vcpu(m, cpu).fields.kvm_vcpu;
         self.machines[0].kernel.object_call(|object| {
             if let Some(probes) = &object.probes {
                 // SAFETY: the vCPU is the object's.
-                unsafe { (probes.set_timer)(vcpu, due) };
+                unsafe { (probes.set_timer)(vcpu, due, taken) };
             }
         });
     }

@@ -34,6 +34,9 @@ pub(super) struct Lane {
     /// When the next tick is due, ns, while it ticks.
     pub(super) tick_at: u64,
     pub(super) ticks: bool,
+    /// A guest's CPU: how much longer its timer's interrupt takes, for which the timer is not set anew yet, ns; and when
+    /// that timer was due.
+    pub(super) in_timer: (u64, u64),
     /// Inside an interrupt: the scheduler is called when it ends.
     pub(super) in_irq: bool,
     /// Wake-ups that it has begun and that have not reached a run queue: the handler of an idle CPU lasts as long.
@@ -52,6 +55,7 @@ impl Lane {
             tick_turn: 0,
             tick_at: 0,
             ticks: false,
+            in_timer: (0, 0),
             in_irq: false,
             wakes: 0,
         }
@@ -77,9 +81,11 @@ impl World {
         if !lane.on {
             return false;
         }
+        let moved = now.saturating_sub(lane.since);
         if lane.left != ENDLESS {
-            lane.left -= lane.left.min(now.saturating_sub(lane.since));
+            lane.left -= lane.left.min(moved);
         }
+        lane.in_timer.0 = lane.in_timer.0.saturating_sub(moved);
         lane.since = now;
         lane.turn += 1;
         true

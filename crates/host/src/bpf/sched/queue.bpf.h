@@ -247,11 +247,17 @@ static __always_inline bool cpu__others_wait(const struct cpu_ctx *c)
 	return llc__queue(c->llc)->waiting > (c->waiting > 0);
 }
 
+/* Whether a CPU has so many more to run than one where nobody waits that one of them should go there. */
+static __always_inline bool cpu__is_crowded(const struct cpu_ctx *c)
+{
+	return c->waiting > 1;
+}
+
 /*
  * Another CPU of the LLC whose first task has fallen behind all that this CPU could run: `ours` is the clock of the
- * best of them. -1: none. Looks at a few queues, in turn.
+ * best of them; or, where nobody waits here (`lone`), one that is crowded. -1: none. Looks at a few queues, in turn.
  */
-static __always_inline __s32 cpu__behind(struct cpu_ctx *c, __s32 cpu, __u64 ours)
+static __always_inline __s32 cpu__behind(struct cpu_ctx *c, __s32 cpu, __u64 ours, bool lone)
 {
 	__u32 i;
 
@@ -260,6 +266,7 @@ static __always_inline __s32 cpu__behind(struct cpu_ctx *c, __s32 cpu, __u64 our
 		struct task_ctx *t;
 		struct cpu_ctx *o;
 		__s32 other;
+		bool gives;
 
 		other = llc__cpu(c, ++c->probe);
 		if (other < 0) {
@@ -268,12 +275,18 @@ static __always_inline __s32 cpu__behind(struct cpu_ctx *c, __s32 cpu, __u64 our
 		}
 		o = cpu__ctx(other);
 		/* Nobody there is behind by more than a sleeper's credit where the clock of all of them is not. */
-		if (o->waiting <= 0 || o->llc != c->llc || !entrain_before(o->clock, ours))
+		if (o->waiting <= 0 || o->llc != c->llc)
+			continue;
+		gives = lone && cpu__is_crowded(o);
+		if (!gives && !entrain_before(o->clock, ours))
 			continue;
 		p = cpu__first_task(o, other);
 		/* One that may not come here is not for this CPU to make way for. */
-		if (!p || !entrain_before(p->scx.dsq_vtime, ours) || p->migration_disabled ||
-		    !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+		if (!p || p->migration_disabled || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+			continue;
+		if (gives)
+			return other;
+		if (!entrain_before(p->scx.dsq_vtime, ours))
 			continue;
 		t = task__ctx(p);
 		if (t && entrain_fetch(p->scx.dsq_vtime, ours, task__vtime(t, migrate_ns)))

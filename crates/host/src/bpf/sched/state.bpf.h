@@ -69,7 +69,6 @@ struct task_ctx {
 	struct sched_public pub; /* first: the daemon reads it */
 	__u64 started;		 /* on a CPU, and charged since; 0 = is not on one */
 	__u64 waiting;		 /* runnable without a CPU since; 0 = is not */
-	__u64 boosted;		 /* put to the front by a yield at; 0 = not since it last ran */
 	__u64 spun;		 /* when KVM last said that its guest spins; 0 = not in this stay */
 	__u64 looks_at;		 /* as a spinner, for a sibling to give way to, again */
 	__u64 kvm_vcpu;		 /* struct kvm_vcpu, while it is inside KVM_RUN; only for probes */
@@ -103,7 +102,7 @@ struct task_ctx {
 	__u64 together;	      /* its VM's time together when it was charged last */
 	__u64 due;	      /* runnable without a CPU: when its guest's timer expires; 0 = never, or not known */
 	__u64 timer_at;	      /* when it would be let in for that next, if it came as often as it may and no sooner */
-	__u32 boosted_on;     /* `boosted`: the CPU that was to take it next */
+	__u32 next_on;	      /* the CPU that was to take it next by the latest yield to it */
 	__u32 slot;	      /* a vCPU's: 1 + its number in `vcpus`; 0 = it is not watched, as far as is known */
 	__u32 counts;	      /* 1: runs, and its VM's time together is counted */
 	__u32 vm;	      /* a vCPU's: 1 + the number of its VM's entry; 0 = it has none */

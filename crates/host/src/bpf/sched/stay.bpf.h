@@ -66,7 +66,6 @@ static __always_inline void stay__begin(struct task_struct *p)
 		task__count(t, SCHED_READY_NS, entrain_sub(now, t->waiting));
 	t->waiting = 0;
 	t->started = now;
-	t->boosted = 0;
 	t->spun = 0;
 	if (t->due && t->due == cpu__ctx(t->cpu)->due)
 		cpu__expects_anew(t->cpu);
@@ -130,10 +129,11 @@ static __always_inline void stay__end(struct task_struct *p, bool runnable)
 	__s32 cpu = scx_bpf_task_cpu(p);
 	struct task_ctx *t = task__ctx(p);
 	struct cpu_ctx *c = cpu__ctx(cpu);
-	__u64 now = scx_bpf_now();
+	__u64 now = scx_bpf_now(), ran;
 
 	if (!t || !t->started)
 		return;
+	ran = entrain_sub(now, t->started);
 	limit__charge(p, &t->limit, cpu, true, now);
 	cpu__charge(c, t, now);
 	t->started = 0;
@@ -166,7 +166,7 @@ static __always_inline void stay__end(struct task_struct *p, bool runnable)
 		return;
 	task__interrupted(p, t, c, now);
 	if (use_timer)
-		t->due = timer__due(c, x86__timer(t->kvm_vcpu), now);
+		t->due = timer__due(c, x86__timer(t->kvm_vcpu, ran, cpu__peace(c)), now);
 }
 
 /* arm64: KVM saves a timer of the current thread's vCPU, which leaves its CPU; its thread is queued already, if at all.

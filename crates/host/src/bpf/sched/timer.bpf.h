@@ -26,9 +26,11 @@
 /* A timer's clock and the scheduler's differ by so much at most: what is due within it is due. */
 #define ALARM_EARLY_NS (5 * ENTRAIN_USEC)
 
-/* arm64: a timer that is on, and whose interrupt is not masked. */
-#define ARCH_TIMER_CTRL_ENABLE	(1 << 0)
-#define ARCH_TIMER_CTRL_IT_MASK (1 << 1)
+/*
+ * arm64: a timer that is on. Its interrupt may be masked: Linux does so from when it takes the interrupt until it has
+ * set the timer anew, and a vCPU that is taken off meanwhile has to serve it still.
+ */
+#define ARCH_TIMER_CTRL_ENABLE (1 << 0)
 
 /*
  * arm64: ticks of the counter a second, 0 = not known; and where CLOCK_MONOTONIC was when the counter was 0. The daemon
@@ -54,7 +56,7 @@ static __always_inline __u64 arm64__timer(__u64 kvm_vcpu, struct arch_timer_cont
 	/* SAFETY: within the table, by the kernel's own numbers; a bad address reads as 0, a timer that is off. */
 	at = (void *)&vcpu->arch.ctxt.sys_regs + sizeof(__u64) * bpf_core_enum_value(enum vcpu_sysreg, CNTV_CTL_EL0);
 	bpf_probe_read_kernel(&control, sizeof(control), at);
-	if ((control & (ARCH_TIMER_CTRL_ENABLE | ARCH_TIMER_CTRL_IT_MASK)) != ARCH_TIMER_CTRL_ENABLE)
+	if (!(control & ARCH_TIMER_CTRL_ENABLE))
 		return 0;
 	at = (void *)&vcpu->arch.ctxt.sys_regs + sizeof(__u64) * bpf_core_enum_value(enum vcpu_sysreg, CNTV_CVAL_EL0);
 	bpf_probe_read_kernel(&value, sizeof(value), at);
@@ -64,8 +66,11 @@ static __always_inline __u64 arm64__timer(__u64 kvm_vcpu, struct arch_timer_cont
 	return ticks__ns(value + offset, hz, ENTRAIN_SEC) + READ_ONCE(counter_began);
 }
 
-/* The same on x86, where KVM always has it in memory. */
-static __always_inline __u64 x86__timer(__u64 kvm_vcpu)
+/*
+ * The same on x86, where KVM always has it in memory; of a vCPU that has run for `ran` ns. KVM takes the deadline back
+ * when the interrupt is delivered: one that is taken off sooner than `peace` after that may be serving it still.
+ */
+static __always_inline __u64 x86__timer(__u64 kvm_vcpu, __u64 ran, __u64 peace)
 {
 	struct kvm_vcpu *vcpu = (void *)kvm_vcpu;
 	struct kvm_lapic *apic;
@@ -84,7 +89,7 @@ static __always_inline __u64 x86__timer(__u64 kvm_vcpu)
 	if (!deadline || !khz) {
 		/* Of a timer that has fired nobody takes this back. */
 		deadline = BPF_CORE_READ(apic, lapic_timer.target_expiration);
-		return deadline > now ? deadline : 0;
+		return entrain_min(entrain_sub(now, deadline), ran) < peace ? deadline : 0;
 	}
 	tsc = BPF_CORE_READ(vcpu, arch.last_guest_tsc);
 	return now + ticks__ns(entrain_sub(deadline, tsc), khz, ENTRAIN_MSEC);

@@ -54,8 +54,6 @@ const volatile __u64 extend_step_ns = 100 * ENTRAIN_USEC;
 const volatile __u64 extend_event_ns = 1 * ENTRAIN_MSEC;
 const volatile __u64 extend_burst_ns = 10 * ENTRAIN_MSEC;
 const volatile __u64 extend_rate_ppm = 50000;
-/* Directed yields: a boost is pending for so long. */
-const volatile __u64 yield_again_ns = 1 * ENTRAIN_MSEC;
 /* A vCPU that was put to the front to take an interrupt has so long for it; 0 = they are not put to the front. */
 const volatile __u64 answer_ns = 300 * ENTRAIN_USEC;
 /*

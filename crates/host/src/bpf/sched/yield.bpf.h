@@ -58,33 +58,32 @@ static __always_inline void spinner__leave(const struct spinner *s)
 }
 
 /*
- * Since when a CPU is to take this one next: not one whose place there was given to another, or forgotten as the turn
- * ended. Refused as if it were about to run, it would leave whoever spins for it to yield to one another.
+ * Whether a CPU is to take this one next: not one whose place there was given to another, or forgotten as the turn
+ * ended, nor one that goes on there when those are done who come before it, which may be a whole turn later. Refused as
+ * if it were about to run, it would leave whoever spins for it to yield to one another.
  */
-static __always_inline __u64 task__boosted_since(const struct task_struct *p, const struct task_ctx *t)
+static __always_inline bool task__is_next(const struct task_struct *p, const struct task_ctx *t, __u64 now)
 {
-	const struct cpu_ctx *c = cpu__ctx(t->boosted_on);
+	const struct cpu_ctx *c = cpu__ctx(t->next_on);
 
-	return c->next == p->scx.tid || c->resumes == p->scx.tid ? t->boosted : 0;
+	return c->next == p->scx.tid && cpu__has_next(c, now);
 }
 
 /* Whether the vCPU that spins is to give way to a sibling; if so the sibling is next here. */
 static __always_inline bool spinner__give_way(const struct spinner *s, struct task_struct *to, struct task_ctx *t,
 					      bool owes)
 {
-	struct entrain_yield_limits limits = {.turn = s->turn, .again = yield_again_ns};
+	struct entrain_yield_limits limits = {.turn = s->turn};
 	struct entrain_yield_in in = {};
 	enum entrain_yield_verdict verdict;
 	enum short_stay stay;
-	__u64 boosted;
 
 	in.sibling = s->task->tgid == to->tgid;
 	in.waiting = t->waiting && t->queued;
 	in.allowed = !to->migration_disabled && bpf_cpumask_test_cpu(s->cpu, to->cpus_ptr);
 	in.level = t->level;
 	in.owes = owes;
-	boosted = task__boosted_since(to, t);
-	in.boosted = boosted ? entrain_sub(s->now, boosted) : ~0ULL;
+	in.next = task__is_next(to, t, s->now);
 	in.turn = s->passed;
 	verdict = entrain_yield(&in, &limits);
 	task__count_verdict(t, SCHED_YIELDS_HONOURED, verdict, ENTRAIN_YIELD_VERDICTS);
@@ -94,8 +93,7 @@ static __always_inline bool spinner__give_way(const struct spinner *s, struct ta
 		stay = lend_ns ? STAY_FOR_SECTION : STAY_FULL;
 	else
 		stay = owes ? STAY_FOR_INTERRUPT : STAY_FULL;
-	t->boosted = s->now;
-	t->boosted_on = s->cpu;
+	t->next_on = s->cpu;
 	/* One whose place that one takes, and whose timer is due, is looked for again. */
 	if (s->c->next && s->c->next_stay == STAY_FOR_TIMER)
 		cpu__expects(s->c, s->now);
