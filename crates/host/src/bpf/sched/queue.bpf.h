@@ -274,10 +274,10 @@ static __always_inline __s32 cpu__behind(struct cpu_ctx *c, __s32 cpu, __u64 our
 			continue;
 		}
 		o = cpu__ctx(other);
-		/* Nobody there is behind by more than a sleeper's credit where the clock of all of them is not. */
 		if (o->waiting <= 0 || o->llc != c->llc)
 			continue;
 		gives = lone && cpu__is_crowded(o);
+		/* Nobody there is behind by more than a sleeper's credit where the clock of all of them is not. */
 		if (!gives && !entrain_before(o->clock, ours))
 			continue;
 		p = cpu__first_task(o, other);
