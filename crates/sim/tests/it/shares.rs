@@ -1,6 +1,7 @@
 //! Shares against what weights say, in flat and nested cgroups.
 
 use entrain_sim::kernel::Kernel;
+use entrain_sim::kernel::counts::Kind;
 use entrain_sim::kernel::topology::Shape;
 use entrain_sim::program::Step::{Compute, Done};
 use entrain_sim::program::Time::Mean;
@@ -97,4 +98,27 @@ fn who_is_alone_is_joined_by_those_who_queue_elsewhere() {
     let after = joined_after();
     println!("one of five that share a CPU comes to the one that is alone after {after:.1} ms");
     assert!(after < 2.5, "{after}");
+}
+
+/// How often a second a vCPU that has a CPU for itself is called to the scheduler and goes on, while five wait for another
+/// CPU, on which all but it have to stay.
+fn called_in_vain() -> u64 {
+    let mut world = host(1, Shape::flat(2), Arm::HOST);
+    for vm in 0..6 {
+        let guest = MachineSpec { shape: Shape::flat(1), policy: Arm::HOST.guest, tunables: Vec::new() };
+        let pins = Some(vec![std::iter::once(u32::from(vm == 0)).collect()]);
+        let m = world.add_vm(&VmSpec { guest, group: Kernel::ROOT, paired: false, arch: Arch::Arm64, pins });
+        world.add_task(m, World::spec(Kernel::ROOT, 100, None), HOG, 0);
+    }
+    world.run(SEC);
+    world.machines[0].kernel.counts.of(Kind::Stay).events
+}
+
+/// Those who may not come to it are none of its business: it is asked once in a slice whether it goes on, as where nobody
+/// waits anywhere.
+#[test]
+fn who_is_alone_is_not_called_for_those_who_may_not_come() {
+    let called = called_in_vain();
+    println!("called in vain {called} times a second");
+    assert!(called < 450, "{called}");
 }

@@ -153,17 +153,24 @@ __noinline int wanting__waits(const struct wanting *w __arg_nonnull, __u32 cpu, 
 	return 0;
 }
 
-/*
- * Arms the timer for the end of the turn, where somebody waits for it. Where nobody does, but others wait elsewhere,
- * for when the one that runs here is ahead of them by as much as whoever wakes must be behind.
- */
+/* Arms the timer for the end of the turn, where somebody waits for it. */
 static __always_inline void cpu__turn_ends(struct cpu_ctx *c, __u32 cpu, __u64 now)
 {
-	if (c->waiting <= 0 && c->started && !c->granted && cpu__others_wait(c))
-		cpu__alarm_turn(c, cpu, now + granularity_ns + cpu__look_later(c), now);
 	if (c->waiting <= 0 || !c->started || c->granted || (!c->due && cpu__looks_soon(cpu, now)))
 		return;
 	cpu__alarm_next(cpu, cpu__next_look(c, cpu, now), now);
+}
+
+/*
+ * A turn or a stay has begun. Where nobody waits for its end, but others wait elsewhere, the CPU is looked at when the
+ * one that runs is ahead of them by as much as whoever wakes must be behind.
+ */
+static __always_inline void cpu__turn_began(struct cpu_ctx *c, __u32 cpu, __u64 now)
+{
+	if (c->waiting > 0)
+		cpu__turn_ends(c, cpu, now);
+	else if (c->started && !c->granted && cpu__others_wait(c))
+		cpu__alarm_turn(c, cpu, now + granularity_ns + cpu__look_later(c), now);
 }
 
 #endif /* ENTRAIN_SCHED_ALARM_BPF_H */

@@ -76,7 +76,8 @@ static __always_inline bool cpu__choose(struct cpu_ctx *c, __s32 cpu, struct tas
 	if (stays)
 		clock = cpu__running_vtime(c, now);
 	if (compares && (waits || stays))
-		behind = cpu__behind(c, cpu, stays && (!waits || entrain_before(clock, first)) ? clock : first, !waits);
+		behind = cpu__behind(c, cpu, stays && (!waits || entrain_before(clock, first)) ? clock : first, !waits,
+				     FETCH_SCAN);
 	if (waits || behind >= 0) {
 		if (stays && behind < 0 && entrain_before(clock, first)) {
 			task__new_turn(prev, t, c, cpu, now, true, first);

@@ -52,40 +52,35 @@ static __always_inline void cpu__look_at_grant(struct task_struct *p, struct tas
 		cpu__alarm(c, cpu, c->granted, now);
 }
 
-/* CPUs of its LLC that one look asks whether they are crowded. */
+/* CPUs of its LLC whose queues one look of the timer asks for somebody to take. */
 #define CROWD_SCAN 8
 
 /*
  * One that runs alone here goes on for as long as its slice, while others queue for another CPU. Were it a vCPU that
  * spins, nobody would learn of it: KVM traps that only where others wait. A function of its own for the verifier.
  */
-__noinline int cpu__should_fetch(__u32 cpu)
+__noinline int cpu__should_fetch(__u32 cpu, __u64 now)
 {
 	struct cpu_ctx *c = cpu__ctx(cpu);
-	__u32 i;
 
-	if (!cpu__others_wait(c))
+	if (!cpu__others_wait(c) || cpu__behind(c, cpu, cpu__running_vtime(c, now), true, CROWD_SCAN) < 0)
 		return 0;
-	bpf_for (i, 0, CROWD_SCAN) {
-		__s32 other = llc__cpu(c, ++c->probe);
-
-		if (other < 0) {
-			c->probe = 0;
-			continue;
-		}
-		if (cpu__is_crowded(cpu__ctx(other))) {
-			/* The look that this kick brings begins with that one. */
-			c->probe--;
-			return 1;
-		}
-	}
-	return 0;
+	/* The choice that follows begins with that one. */
+	c->probe--;
+	return 1;
 }
 
 static __always_inline void cpu__look_in_vain(struct cpu_ctx *c)
 {
 	if (c->vain < VAIN_LOOKS)
 		c->vain++;
+}
+
+/* The look has found that the CPU is to change hands. */
+static __always_inline void cpu__interrupt(struct cpu_ctx *c, __u32 cpu)
+{
+	c->vain -= c->vain > 0;
+	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }
 
 /*
@@ -107,8 +102,7 @@ static __always_inline void cpu__look_at_turn(struct cpu_ctx *c, __u32 cpu, __u6
 	__u64 at = cpu__next_look(c, cpu, now);
 
 	if (cpu__interrupts(c, cpu, at, now)) {
-		c->vain -= c->vain > 0;
-		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+		cpu__interrupt(c, cpu);
 	} else {
 		cpu__look_in_vain(c);
 		cpu__looks_on(c, cpu, now);
@@ -148,8 +142,8 @@ static int cpu__look(void *map, __u32 *key, struct entry_timer *r)
 		cpu__look_at_grant(p, t, c, cpu, now);
 	else if (t && t->started && c->waiting > 0)
 		cpu__look_at_turn(c, cpu, now);
-	else if (t && t->started && cpu__should_fetch(cpu))
-		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	else if (t && t->started && cpu__should_fetch(cpu, now))
+		cpu__interrupt(c, cpu);
 	else
 		cpu__look_in_vain(c);
 	if (!c->alarm)

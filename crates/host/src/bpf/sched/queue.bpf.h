@@ -255,13 +255,13 @@ static __always_inline bool cpu__is_crowded(const struct cpu_ctx *c)
 
 /*
  * Another CPU of the LLC whose first task has fallen behind all that this CPU could run: `ours` is the clock of the
- * best of them; or, where nobody waits here (`lone`), one that is crowded. -1: none. Looks at a few queues, in turn.
+ * best of them; or, where nobody waits here (`lone`), one that is crowded. -1: none. Looks at `scan` queues, in turn.
  */
-static __always_inline __s32 cpu__behind(struct cpu_ctx *c, __s32 cpu, __u64 ours, bool lone)
+static __always_inline __s32 cpu__behind(struct cpu_ctx *c, __s32 cpu, __u64 ours, bool lone, __u32 scan)
 {
 	__u32 i;
 
-	bpf_for (i, 0, FETCH_SCAN) {
+	bpf_for (i, 0, scan) {
 		struct task_struct *p;
 		struct task_ctx *t;
 		struct cpu_ctx *o;

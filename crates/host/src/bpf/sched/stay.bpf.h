@@ -97,7 +97,7 @@ static __always_inline void stay__begin(struct task_struct *p)
 	if (t->stay)
 		cpu__short_stay(c, t->stay, cpu, now);
 	t->stay = STAY_FULL;
-	cpu__turn_ends(c, cpu, now);
+	cpu__turn_began(c, cpu, now);
 	task__limit_begins(p, t, cpu, now);
 	together__begin(t, now);
 	perf__running(p, t, cpu, now);

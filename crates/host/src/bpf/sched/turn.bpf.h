@@ -167,7 +167,7 @@ static __always_inline void task__new_turn(struct task_struct *prev, struct task
 	cpu__turn_begins(c, prev, t, now);
 	task__tell_extended(prev, t, false);
 	scx_bpf_task_set_slice(prev, task__limit_goes_on(t, cpu, slice_max_ns, now));
-	cpu__turn_ends(c, cpu, now);
+	cpu__turn_began(c, cpu, now);
 }
 
 #endif /* ENTRAIN_SCHED_TURN_BPF_H */
