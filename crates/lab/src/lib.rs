@@ -15,3 +15,4 @@ pub mod rig;
 pub mod runner;
 mod sameness;
 pub mod scenario;
+mod speed;

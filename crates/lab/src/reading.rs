@@ -70,6 +70,14 @@ pub struct Sample {
     /// The share was too small, and stayed so when the sample was repeated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub noisy: bool,
+    /// How fast this computer was around the sample, in steps of a fixed work per µs; 0: nobody looked.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub speed: f64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde's
+fn is_zero(speed: &f64) -> bool {
+    *speed == 0.0
 }
 
 /// What a metric is.

@@ -62,6 +62,10 @@ pub trait Rig {
     fn emulated(&self) -> bool;
     /// CPU time of the emulator's vCPU threads until now.
     fn cpu_clock(&self) -> CpuClock;
+    /// How fast this computer is now, in steps of a fixed work per µs. Takes some milliseconds of the computer's time.
+    fn speed(&self) -> f64 {
+        crate::speed::look()
+    }
     /// The factor that a pace stands for on this machine, which has to be up and at rest.
     fn factor_of(&self, pace: Pace) -> Result<f64> {
         match pace {

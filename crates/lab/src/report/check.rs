@@ -129,7 +129,7 @@ mod tests {
 
     fn sample(boot: u32, arm: &str, metric: &str, value: f64) -> Sample {
         let [arm, load, metric] = [arm, "wake", metric].map(str::to_owned);
-        Sample { boot, arm, load, metric, unit: String::new(), value, round: 0, share: 0.97, noisy: false }
+        Sample { boot, arm, load, metric, unit: String::new(), value, round: 0, share: 0.97, noisy: false, speed: 0.0 }
     }
 
     #[test]

@@ -273,6 +273,7 @@ fn notes(gathered: &Gathered, missing: &[(String, String)]) -> Vec<String> {
             gathered.samples.len()
         ));
     }
+    notes.extend(crate::speed::uneven(&gathered.samples));
     if gathered.thrown > 0 {
         notes.push(format!(
             "{} samples were thrown away and taken anew, a busy neighbour having spoilt them",

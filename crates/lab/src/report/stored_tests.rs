@@ -79,6 +79,7 @@ pub(in crate::report) fn fixture(schedulers: &str) -> Report {
                 round: 0,
                 share: 1.0,
                 noisy: false,
+                speed: 0.0,
             });
         }
     }

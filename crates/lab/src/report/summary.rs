@@ -191,7 +191,7 @@ mod tests {
 
     fn sample(boot: u32, round: u32, arm: &str, value: f64) -> Sample {
         let (load, metric, unit) = ("lock".to_owned(), "ops".to_owned(), "1/s".to_owned());
-        Sample { boot, arm: arm.to_owned(), load, metric, unit, value, round, share: 1.0, noisy: false }
+        Sample { boot, arm: arm.to_owned(), load, metric, unit, value, round, share: 1.0, noisy: false, speed: 0.0 }
     }
 
     #[test]

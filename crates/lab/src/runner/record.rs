@@ -131,6 +131,7 @@ impl Gathered {
                 round,
                 share: taken.share,
                 noisy: taken.share < QUIET_SHARE,
+                speed: taken.speed,
             });
         }
     }

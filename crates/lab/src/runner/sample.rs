@@ -27,6 +27,8 @@ pub(super) struct Taken {
     pub(super) counted: Vec<Reading>,
     /// Share of the CPU time asked for that the machine got, 0 to 1.
     pub(super) share: f64,
+    /// How fast this computer was before and after, on average.
+    pub(super) speed: f64,
     /// How many were thrown away before this one.
     pub(super) thrown: u32,
 }
@@ -60,12 +62,13 @@ pub(super) fn take(
     // A scenario changes its machine; doing it twice is not the same as once.
     let repeats = if load.scenario.is_some() { 0 } else { patience.repeats() };
     for thrown in 0..=repeats {
-        let before = rig.cpu_clock();
+        let (speed, before) = (rig.speed(), rig.cpu_clock());
         let (readings, counted) = measure(rig, load, spots, probes, context)?;
         let share = rig.cpu_clock().share_since(&before);
+        let speed = f64::midpoint(speed, rig.speed());
         let quiet = share >= QUIET_SHARE;
         if best.as_ref().is_none_or(|best| share > best.share) {
-            best = Some(Taken { readings, counted, share, thrown: 0 });
+            best = Some(Taken { readings, counted, share, speed, thrown: 0 });
         }
         if let Some(best) = &mut best {
             best.thrown = thrown;

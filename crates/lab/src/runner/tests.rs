@@ -36,6 +36,8 @@ struct World {
     tidied: Vec<usize>,
     /// Shares of CPU that the next samples get; quiet when used up.
     shares: Vec<f64>,
+    /// While this runs in the background the computer does 80 steps per µs, else 100.
+    slow_after: Option<&'static str>,
     clock: CpuClock,
     background_dies: bool,
     /// Guests whose kernel ends what writes to all of their memory.
@@ -156,6 +158,11 @@ impl Rig for FakeRig {
     }
     fn cpu_clock(&self) -> CpuClock {
         self.0.borrow().clock
+    }
+    fn speed(&self) -> f64 {
+        let world = self.0.borrow();
+        let slow = world.slow_after.is_some_and(|what| world.background.iter().any(|one| one.contains(what)));
+        if slow { 80.0 } else { 100.0 }
     }
     fn factor_of(&self, pace: Pace) -> Result<f64> {
         Ok(if pace == Pace::Auto { 7.0 } else { 1.0 })
@@ -467,6 +474,15 @@ fn a_spoilt_sample_is_taken_anew_and_one_that_stays_spoilt_is_marked() {
     let runs = world.borrow().log.iter().filter(|line| line.contains("measure")).count();
     // Twelve samples of 21 guests; only the first three samples (of up to two guests) are tried three times.
     assert!((21 + 6..=21 + 12).contains(&runs), "{runs}");
+}
+
+#[test]
+fn an_arm_that_had_a_slower_computer_is_named() {
+    let (report, _) = run_file(FILE, World { slow_after: Some("served"), ..World::default() });
+    let told: Vec<_> = report.notes.iter().filter(|note| note.contains("this computer was")).collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("20 % slower while daemon"), "{told:?}");
+    assert!(report.ok(), "that fails nothing");
 }
 
 #[test]
