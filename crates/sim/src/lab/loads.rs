@@ -93,7 +93,7 @@ impl Load {
     pub(super) const ROUNDS: Self =
         Self { add: rounds, metrics: &[metric("messages_per_s", MetricKind::Within(MESSAGES)), SWITCHES] };
     pub(super) const LOCK: Self = Self { add: lock, metrics: &[metric("ops_per_s", MetricKind::Rate), SWITCHES] };
-    pub(super) const SHOOTDOWN: Self = Self { add: shootdown, metrics: &[metric("ops_per_s", MetricKind::Rate)] };
+    pub(super) const SHOOTDOWN: Self = Self { add: broadcasts, metrics: &[metric("ops_per_s", MetricKind::Rate)] };
     pub(super) const WAKE: Self = Self { add: wake, metrics: WAKE_UPS };
     pub(super) const WAKE_LONG: Self = Self { add: wake_long, metrics: WAKE_UPS };
     pub(super) const SPIN: Self = Self { add: spin, metrics: &[metric("iterations_per_s", MetricKind::Rate)] };
@@ -212,13 +212,7 @@ fn rounds(world: &mut World, m: MachineId, _threads: u32) -> Vec<Measured> {
     vec![tasks(world, m, "messages", 1, &round)]
 }
 
-/// On aarch64 hardware broadcasts the invalidation: nobody is interrupted, the others read.
-fn shootdown(world: &mut World, m: MachineId, threads: u32) -> Vec<Measured> {
-    tasks(world, m, "reader", threads - 1, &[Compute(Fixed(MS))]);
-    vec![tasks(world, m, "shootdown", 1, &[Compute(Within(2 * US, 3 * US)), Done])]
-}
-
-/// The same where each CPU has to answer an interrupt.
+/// Each CPU that runs the process has to answer an interrupt: membarrier(2), and TLB shootdowns of x86.
 pub fn broadcasts(world: &mut World, m: MachineId, threads: u32) -> Vec<Measured> {
     tasks(world, m, "reader", threads - 1, &[Compute(Fixed(MS))]);
     vec![tasks(world, m, "broadcast", 1, &[Compute(Within(2 * US, 3 * US)), Broadcast, Done])]
