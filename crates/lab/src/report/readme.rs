@@ -24,7 +24,7 @@ const ROWS: [(&str, &str, &str); 8] = [
     ("dbench", "throughput", "dbench"),
     ("hackbench", "messages_per_s", "hackbench"),
     ("lock", "ops_per_s", "kernel lock"),
-    ("shootdown", "ops_per_s", "TLB shootdown"),
+    ("shootdown", "ops_per_s", "interrupt to all CPUs"),
     ("wake", "requests_per_s", "wake-up requests"),
     ("wake", "wake_p50", "wake-up p50"),
     ("wake", "wake_p99", "wake-up p99"),
