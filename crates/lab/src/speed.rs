@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use entrain_stats::median;
@@ -17,8 +18,11 @@ use crate::reading::Sample;
 
 /// How long one look takes: a thousandth of a sample with what goes before and after it.
 const LOOK: Duration = Duration::from_millis(8);
-/// Words of a table, each of which names the next one to be read: half of what a core's own second cache usually holds.
+/// Words of the table: half of what a core's own second cache usually holds.
 const WORDS: usize = 1 << 16;
+/// Each word names the next one to be read.
+static TABLE: LazyLock<Vec<u32>> =
+    LazyLock::new(|| (0..WORDS as u32).map(|word| word.wrapping_mul(0x9e37_79b1) >> 3).collect());
 /// Steps between two looks at the clock.
 const STRIDE: u32 = 1_000;
 /// Medians of two arms that are further apart are told: figures of one boot swing by as much anyway.
@@ -35,7 +39,7 @@ pub(crate) fn look() -> f64 {
 
 /// The same on one CPU. A pseudo-random walk, so that neither the compiler nor the CPU knows where it leads.
 fn one() -> f64 {
-    let table: Vec<u32> = (0..WORDS as u32).map(|word| word.wrapping_mul(0x9e37_79b1) >> 3).collect();
+    let table: &[u32] = &TABLE;
     let (began, mut steps, mut at) = (ran(), 0_u64, 1_u32);
     let mut took = Duration::ZERO;
     while took < LOOK {

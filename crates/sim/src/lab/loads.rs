@@ -213,7 +213,7 @@ fn rounds(world: &mut World, m: MachineId, _threads: u32) -> Vec<Measured> {
 }
 
 /// Each CPU that runs the process has to answer an interrupt: membarrier(2), and TLB shootdowns of x86.
-pub fn broadcasts(world: &mut World, m: MachineId, threads: u32) -> Vec<Measured> {
+fn broadcasts(world: &mut World, m: MachineId, threads: u32) -> Vec<Measured> {
     tasks(world, m, "reader", threads - 1, &[Compute(Fixed(MS))]);
     vec![tasks(world, m, "broadcast", 1, &[Compute(Within(2 * US, 3 * US)), Broadcast, Done])]
 }

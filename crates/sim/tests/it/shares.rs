@@ -1,12 +1,12 @@
 //! Shares against what weights say, in flat and nested cgroups.
 
-use entrain_sim::kernel::Kernel;
 use entrain_sim::kernel::counts::Kind;
 use entrain_sim::kernel::topology::Shape;
+use entrain_sim::kernel::{Kernel, TaskId};
 use entrain_sim::program::Step::{Compute, Done};
 use entrain_sim::program::Time::Mean;
 use entrain_sim::program::{MS, SEC, Step, US};
-use entrain_sim::scenario::{Arm, host};
+use entrain_sim::scenario::{Arm, guest, host};
 use entrain_sim::search::shares::{self, Share};
 use entrain_sim::world::{Act, Arch, HOST, MachineSpec, VmSpec, World};
 
@@ -66,16 +66,20 @@ fn fifty_vms_below_one_slice() {
     assert!(equal.0 < 1.0 && unequal.0 < 30.0, "{equal:?} {unequal:?}");
 }
 
+/// The thread of a guest with one vCPU, which computes.
+fn hog(world: &mut World) -> TaskId {
+    let m = guest(world, 1, Arm::HOST);
+    world.add_task(m, World::spec(Kernel::ROOT, 100, None), HOG, 0);
+    world.thread_of(m, 0)
+}
+
 /// Guests with a vCPU each that compute on two CPUs. For a millisecond one of them has one for itself, and the others share
 /// the other one; then all may use both again. After how many ms one of them has come to the one that is alone.
 fn joined_after() -> f64 {
     let mut world = host(1, Shape::flat(2), Arm::HOST);
     let vcpus: Vec<_> = (0..6)
         .map(|vm| {
-            let guest = MachineSpec { shape: Shape::flat(1), policy: Arm::HOST.guest, tunables: Vec::new() };
-            let m = world.add_vm(&VmSpec { guest, group: Kernel::ROOT, paired: false, arch: Arch::Arm64, pins: None });
-            world.add_task(m, World::spec(Kernel::ROOT, 100, None), HOG, 0);
-            let vcpu = world.thread_of(m, 0);
+            let vcpu = hog(&mut world);
             world.act(50 * MS, Act::Allow(HOST, vcpu, std::iter::once((vm == 0).into()).collect()));
             world.act(51 * MS, Act::Allow(HOST, vcpu, (0..2).collect()));
             vcpu
@@ -105,10 +109,8 @@ fn who_is_alone_is_joined_by_those_who_queue_elsewhere() {
 fn called_in_vain() -> u64 {
     let mut world = host(1, Shape::flat(2), Arm::HOST);
     for vm in 0..6 {
-        let guest = MachineSpec { shape: Shape::flat(1), policy: Arm::HOST.guest, tunables: Vec::new() };
-        let pins = Some(vec![std::iter::once(u32::from(vm == 0)).collect()]);
-        let m = world.add_vm(&VmSpec { guest, group: Kernel::ROOT, paired: false, arch: Arch::Arm64, pins });
-        world.add_task(m, World::spec(Kernel::ROOT, 100, None), HOG, 0);
+        let vcpu = hog(&mut world);
+        world.act(0, Act::Allow(HOST, vcpu, std::iter::once((vm == 0).into()).collect()));
     }
     world.run(SEC);
     world.machines[0].kernel.counts.of(Kind::Stay).events
