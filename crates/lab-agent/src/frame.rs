@@ -1,12 +1,15 @@
 //! Frames on the byte stream between the lab and an agent.
 //!
-//! `magic u32 | length u32 | checksum u32 | party u8 | body`, little endian. A machine that resets cuts the stream in the
-//! middle of a frame; the reader then finds the next frame that is whole. The host machine's agent relays its guests'
-//! frames and only sets the party.
+//! `magic u32 | length u32 | checksum u32 | party u8 | body | end u8`, little endian. A machine that resets cuts the stream
+//! in the middle of a frame; the reader then finds the next frame that is whole. The host machine's agent relays its
+//! guests' frames and only sets the party.
 use std::io::{self, Read};
 
 const MAGIC: u32 = 0x6e74_7245;
 const HEAD: usize = 13;
+/// Behind the body. No byte of the magic is this one, so that the first bytes of the next frame can't be taken for the
+/// last ones of a frame that was cut: a body that ends like the magic begins would make both whole.
+const END: u8 = 0;
 /// Longest body; longer things are sent in pieces.
 pub const LONGEST: usize = 256 * 1024;
 /// Piece size of files and output.
@@ -24,12 +27,13 @@ pub struct Frame {
 impl Frame {
     /// The bytes on the stream.
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(HEAD + self.body.len());
+        let mut bytes = Vec::with_capacity(HEAD + self.body.len() + 1);
         bytes.extend(MAGIC.to_le_bytes());
         bytes.extend((self.body.len() as u32).to_le_bytes());
         bytes.extend(checksum(self.party, &self.body).to_le_bytes());
         bytes.push(self.party);
         bytes.extend(&self.body);
+        bytes.push(END);
         bytes
     }
 }
@@ -65,9 +69,10 @@ impl Decoder {
             let (length, sum) = (word(4)? as usize, word(8)?);
             if length <= LONGEST {
                 let party = *self.bytes.get(12)?;
-                let body = self.bytes.get(HEAD..HEAD + length)?.to_vec();
-                if checksum(party, &body) == sum {
-                    self.bytes.drain(..HEAD + length);
+                let end = *self.bytes.get(HEAD + length)?;
+                let body = self.bytes[HEAD..HEAD + length].to_vec();
+                if end == END && checksum(party, &body) == sum {
+                    self.bytes.drain(..=HEAD + length);
                     return Some(Frame { party, body });
                 }
             }
@@ -115,6 +120,22 @@ mod tests {
         let frame =
             (any::<u8>(), prop::collection::vec(any::<u8>(), 0..300)).prop_map(|(party, body)| Frame { party, body });
         prop::collection::vec(frame, 0..8)
+    }
+
+    /// Seen once in CI: the missing last byte of a body was the first byte of what came next.
+    #[test]
+    fn what_comes_next_does_not_complete_a_cut_frame() {
+        let magic = MAGIC.to_le_bytes();
+        for missing in 1..=magic.len() {
+            let whole = Frame { party: 0, body: magic[..missing].to_vec() }.encode();
+            let next = Frame { party: 1, body: vec![7; 400] };
+            for cut in 1..=missing + 1 {
+                let mut decoder = Decoder::default();
+                decoder.push(&whole[..whole.len() - cut]);
+                decoder.push(&next.encode());
+                assert_eq!(decoder.next_frame(), Some(next.clone()), "{cut} bytes of {missing} missing");
+            }
+        }
     }
 
     proptest! {
