@@ -54,6 +54,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("tour", include_str!("../../experiments/tour.toml")),
     ("undercommit", include_str!("../../experiments/undercommit.toml")),
     ("vcpud", include_str!("../../experiments/vcpud.toml")),
+    ("wakes", include_str!("../../experiments/wakes.toml")),
     ("yield", include_str!("../../experiments/yield.toml")),
 ];
 
