@@ -7,6 +7,9 @@
 //! sched_yield() of a task that is alone 546, a byte through a pipe 770 without a switch and 3,000 with one, one way.
 //! *profile*: `%profile` of the lab's shell while two guests of four vCPUs on two pCPUs do `wake` under stock Linux, N = 26,
 //! 2026-11-26: 6,230 samples, as shares of the 46 µs of CPU time that a request takes there.
+//! *stays*: `kvm_entry` and `kvm_exit` of a guest of two vCPUs on as many pCPUs, alone on its host, that does `wake` with one
+//! worker under stock Linux, N = 16, 2026-11-27: 5.4 µs from one IPI's return to the halt, 7.8 from the end of a halt to an
+//! IPI, 5.4 from one IPI to the next where it sends several; world switches are in these.
 //! *field*: orders of magnitude that published measurements of x86 servers agree on; not measured here, and what depends
 //! on them is to be shown with half and double of each (`--cost NAME=NS`).
 //!
@@ -88,9 +91,9 @@ costs! {
     /// switch and EEVDF's own parts come to. There are no caches in the lab.
     switch: 800, 400;
     /// What a CPU does between its last task and its idle state, or between that and its next task (`do_idle()`: the tick is
-    /// stopped or started, timers are set, RCU is told). field: 300
-    /// to 1,000 each way. *profile*: 5.2 % of 46 µs, both ways.
-    idle: 400, 1200;
+    /// stopped or started, timers are set, RCU is told). field: 300 to 1,000 each way. *stays*: from entry to halt less what
+    /// is known of it, and less `cold`.
+    idle: 400, 2500;
     /// `try_to_wake_up()` without the class's own work.
     wake: 200, 100;
     /// EEVDF's choice of a CPU, `select_task_rq_fair()`. field: 100 to 300 where the CPU before is idle or a few are looked at.
@@ -129,6 +132,10 @@ costs! {
     exit: 600, 780;
     /// Entering the guest, with what is injected.
     entry: 600, 780;
+    /// What a guest loses to forgotten translations of addresses after an interrupt's exit or its own: hardware tags them
+    /// with the VM, the emulator drops all of them at each entry and exit (`do_hcr_write()` of QEMU's
+    /// target/arm/helper.c). *stays*: from the return from one IPI to the trap of the next.
+    cold: 0, 2300;
     /// Work of KVM for an exit that is handled in the kernel (halt, IPI, timer). field: an IPI between vCPUs takes some
     /// 2 to 3 µs in all. In the lab KVM's own use of system registers is emulated, and traps again.
     exit_work: 800, 2100;

@@ -15,7 +15,7 @@ pub(crate) struct Args {
     #[arg(default_value = "docs/results/tour.json.gz")]
     results: Vec<PathBuf>,
     /// Runs of each load and arm, of which the median is taken.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..100))]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..100))]
     seeds: u64,
     #[command(flatten)]
     costs: CostArgs,

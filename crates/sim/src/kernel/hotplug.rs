@@ -23,7 +23,7 @@ impl Kernel {
         }
         self.cpu_mut(cpu).curr = None;
         self.vacant.set(cpu, true);
-        self.cpu_mut(cpu).need_resched = false;
+        self.clear_resched(cpu);
         self.cpu_mut(cpu).next_idle = false;
         let here: Vec<_> =
             self.tasks.iter().filter(|t| t.cpu == cpu && t.state == State::Runnable).map(|t| t.id).collect();

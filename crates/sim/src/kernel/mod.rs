@@ -67,6 +67,8 @@ pub struct Cpu {
     pub sleeps: bool,
     /// `TIF_NEED_RESCHED` of what runs.
     pub need_resched: bool,
+    /// `TIF_NEED_RESCHED_LAZY`.
+    resched_lazy: bool,
     /// `rq->ttwu_pending`: tasks that were woken for it are on their way (`World::activate`).
     pub ttwu_pending: bool,
     /// What `scx_bpf_now()` says on this CPU, where its run queue's clock has been left valid: another CPU that takes a
@@ -191,6 +193,28 @@ impl Kernel {
             self.cpu_mut(cpu).need_resched = true;
             self.out.push(Effect::Resched { cpu });
         }
+    }
+
+    /// `resched_curr_lazy()`, as PREEMPT_LAZY has it, which Debian's kernels are built with: nobody is interrupted, what runs
+    /// goes on until it leaves the kernel for user mode or for a guest, or until the tick.
+    fn resched_lazy(&mut self, cpu: u32) {
+        match self.cpu(cpu).curr {
+            None => self.resched(cpu),
+            Some(_) => self.cpu_mut(cpu).resched_lazy = true,
+        }
+    }
+
+    /// `exit_to_user_mode_loop()` or `xfer_to_guest_mode_handle_work()`, or the tick: whether the scheduler is to be called now.
+    pub fn minds_lazy(&mut self, cpu: u32) -> bool {
+        let cpu = self.cpu_mut(cpu);
+        cpu.need_resched |= std::mem::take(&mut cpu.resched_lazy);
+        cpu.need_resched
+    }
+
+    /// The scheduler is called.
+    fn clear_resched(&mut self, cpu: u32) {
+        let cpu = self.cpu_mut(cpu);
+        (cpu.need_resched, cpu.resched_lazy) = (false, false);
     }
 
     /// The clock that tasks are charged by, without what the hypervisor withheld: `rq_clock_task()`.

@@ -85,6 +85,9 @@ impl Kernel {
             return Some((self.online_or_fallback(id, cpu), false));
         }
         if self.fair.is_some() {
+            if self.fair_delayed(id) {
+                return Some((self.online_or_fallback(id, self.task(id).cpu), false));
+            }
             self.spent += self.costs.fair_select;
             return Some((self.fair_select(id, sync), true));
         }
@@ -105,7 +108,9 @@ impl Kernel {
     /// an interrupt, and is on no queue until that CPU takes it.
     pub fn wakes_by_list(&self, id: TaskId, by: u32, cpu: u32) -> bool {
         let task = self.task(id);
-        let may = self.online.has(cpu) && task.allowed.has(cpu) && !task.new && self.scx_allow_ttwu_queue(id);
+        let queued = self.fair.is_some() && self.fair_delayed(id);
+        let may =
+            self.online.has(cpu) && task.allowed.has(cpu) && !task.new && !queued && self.scx_allow_ttwu_queue(id);
         let near = self.topo.llc_of(by) == self.topo.llc_of(cpu);
         may && (!near || by != cpu && self.cpu(cpu).nr_running == 0)
     }
@@ -163,7 +168,7 @@ impl Kernel {
     fn pick_next(&mut self, cpu: u32) -> Option<TaskId> {
         self.cpu_mut(cpu).locked = true;
         self.fair_touch(cpu);
-        self.cpu_mut(cpu).need_resched = false;
+        self.clear_resched(cpu);
         if std::mem::take(&mut self.cpu_mut(cpu).sleeps)
             && let Some(curr) = self.cpu(cpu).curr
         {
@@ -269,6 +274,7 @@ impl Kernel {
             return;
         }
         if self.fair.is_some() {
+            self.minds_lazy(cpu);
             self.spent += self.costs.fair_tick;
             return self.fair_tick(cpu);
         }

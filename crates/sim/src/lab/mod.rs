@@ -64,8 +64,13 @@ pub struct Experiment {
 /// All loads that are modelled.
 pub const EXPERIMENTS: &[Experiment] = &[
     Experiment::of("overcommit/dbench", "clients of a file server, one a vCPU", FOUR_TIMES, Load::DBENCH),
-    Experiment::of("overcommit/hackbench", "messages through pipes", FOUR_TIMES, Load::HACKBENCH),
-    Experiment::of("overcommit/hackbench-rounds", "the same, in rounds of new processes", FOUR_TIMES, Load::ROUNDS),
+    Experiment::of(
+        "overcommit/hackbench",
+        "messages through pipes, in rounds of processes",
+        FOUR_TIMES,
+        Load::HACKBENCH,
+    ),
+    Experiment::of("overcommit/pipes", "messages through pipes without an end", FOUR_TIMES, Load::PIPES),
     Experiment::of("overcommit/lock", "threads on one kernel lock, one a vCPU", FOUR_TIMES, Load::LOCK),
     Experiment::of("overcommit/shootdown", "an interrupt that each CPU answers", FOUR_TIMES, Load::SHOOTDOWN),
     Experiment::of("overcommit/wake", "a message thread that wakes workers", FOUR_TIMES, Load::WAKE),
@@ -80,7 +85,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         Load::CLOCK_BESIDE,
     ),
     Experiment::of("alone/dbench", "a guest alone: a file server's clients", ALONE, Load::DBENCH),
-    Experiment::of("alone/hackbench", "the same: messages through pipes", ALONE, Load::HACKBENCH),
+    Experiment::of("alone/pipes", "the same: messages through pipes without an end", ALONE, Load::PIPES),
     Experiment::of("alone/lock", "the same: threads on one kernel lock", ALONE, Load::LOCK),
     Experiment::of("alone/shootdown", "the same: an interrupt that each CPU answers", ALONE, Load::SHOOTDOWN),
     Experiment::of("alone/wake", "the same: a message thread that wakes workers", ALONE, Load::WAKE),

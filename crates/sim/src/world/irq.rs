@@ -42,6 +42,7 @@ impl World {
         if m != HOST {
             // Without posted interrupts the sender leaves the guest for it.
             self.burden(m, from, self.costs.exit + self.costs.exit_work + self.costs.entry);
+            self.exits_shortly(m, from);
         }
         self.plan(self.now + way, Event::Irq { m, cpu: to, irq, from: Some(from) });
     }
@@ -53,6 +54,7 @@ impl World {
         }
         if m != HOST {
             self.burden(m, cpu, self.costs.exit + self.costs.entry);
+            self.exits_shortly(m, cpu);
         }
         self.pause(m, cpu);
         self.handle(m, cpu, irq);

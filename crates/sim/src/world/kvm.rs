@@ -3,7 +3,7 @@
 use super::irq::Irq;
 use super::lane::{ENDLESS, Segment};
 use super::machine::Mode;
-use super::{HOST, MachineId, World};
+use super::{Event, HOST, MachineId, World};
 use crate::costs;
 use crate::kernel::TaskId;
 use crate::native::VcpuFields;
@@ -146,6 +146,10 @@ impl World {
     /// The thread is about to enter the guest. The host's lane is paused.
     pub(super) fn guest_enter(&mut self, cpu: u32, task: TaskId) {
         let Some((m, vcpu)) = self.vcpu_of(task) else { return };
+        if self.machines[0].kernel.minds_lazy(cpu) {
+            self.set_left(HOST, cpu, self.costs.entry);
+            return self.schedule(HOST, cpu);
+        }
         self.state_mut(HOST, task).mode = Mode::InGuest;
         self.quiescent(HOST, cpu);
         self.set_left(HOST, cpu, ENDLESS);
@@ -157,7 +161,11 @@ impl World {
         let lane = self.lane_mut(m, vcpu);
         lane.on = true;
         lane.since = now;
-        for irq in std::mem::take(&mut lane.pending) {
+        let pending = std::mem::take(&mut lane.pending);
+        if !pending.is_empty() {
+            self.forgets(m, vcpu);
+        }
+        for irq in pending {
             self.handle(m, vcpu, irq);
         }
         self.preempt_point(m, vcpu);
@@ -179,6 +187,24 @@ impl World {
         self.set_left(HOST, cpu, self.costs.exit + self.costs.entry);
     }
 
+    /// A guest has been left for a moment, for what its hypervisor does at once. Its thread looks before it enters again
+    /// whether it is to call the scheduler.
+    pub(super) fn exits_shortly(&mut self, m: MachineId, vcpu: u32) {
+        let task = self.vcpu(m, vcpu).task;
+        let cpu = self.machines[0].kernel.task(task).cpu;
+        if self.curr(HOST, cpu) == Some(task) && self.machines[0].kernel.minds_lazy(cpu) {
+            self.plan(self.now, Event::Irq { m: HOST, cpu, irq: Irq::Resched, from: None });
+        }
+        self.forgets(m, vcpu);
+    }
+
+    /// A guest goes on after an exit: it loses the more, the more it touches.
+    pub(super) fn forgets(&mut self, m: MachineId, vcpu: u32) {
+        let mean = self.costs.cold;
+        let lost = self.rng.within(mean / 2, mean * 3 / 2);
+        self.burden(m, vcpu, lost);
+    }
+
     /// What KVM saves of the guest's registers.
     fn save_state(&mut self, m: MachineId, cpu: u32) {
         let lane = self.lane(m, cpu);
@@ -188,7 +214,7 @@ impl World {
                 let spins =
                     matches!(state.mode, Mode::SpinsForLock(_) | Mode::SpinsForAnswers(_) | Mode::SpinsForOwner(_));
                 let holds = state.preempt > 0 || !state.kernel_tries.owned.is_empty();
-                let works = matches!(state.steps.get(state.at), Some(Step::System(_)));
+                let works = matches!(state.step(), Step::System(_));
                 holds || spins || works || matches!(lane.segment, Segment::Switch(_))
             }
             None => true,

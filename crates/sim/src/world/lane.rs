@@ -152,6 +152,9 @@ impl World {
 
     /// Calls the scheduler if it is to be called and may be. The lane is paused, and goes on afterwards.
     pub(super) fn preempt_point(&mut self, m: MachineId, cpu: u32) {
+        if self.curr(m, cpu).is_some_and(|task| self.state(m, task).in_user()) {
+            self.machines[m.0 as usize].kernel.minds_lazy(cpu);
+        }
         let needs = self.machines[m.0 as usize].kernel.cpu(cpu).need_resched;
         if needs && !matches!(self.lane(m, cpu).segment, Segment::Switch(_)) && self.preemptible(m, cpu) {
             self.schedule(m, cpu);
@@ -247,7 +250,13 @@ impl World {
         }
         match prev {
             Some(task) => self.owner_leaves(m, task),
-            None => self.burden(m, cpu, self.costs.idle),
+            None => {
+                self.burden(m, cpu, self.costs.idle);
+                if m != HOST {
+                    // It halted, and comes from its hypervisor.
+                    self.forgets(m, cpu);
+                }
+            }
         }
         if let Some(task) = prev.filter(|task| gone && self.state(m, *task).exits) {
             self.ended(m, task);

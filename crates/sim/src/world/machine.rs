@@ -129,6 +129,23 @@ pub struct TaskState {
     pub(super) vcpu: Option<(u16, u32)>,
 }
 
+impl TaskState {
+    /// The step that it is at.
+    pub(super) fn step(&self) -> Step {
+        self.steps[self.at % self.steps.len()]
+    }
+
+    /// Whether it is in user mode when it runs, or returns to it; a vCPU's thread is not.
+    pub(super) fn in_user(&self) -> bool {
+        let kernel = self.preempt > 0 || self.kernel_tries.is_busy();
+        !kernel
+            && matches!(
+                self.step(),
+                Step::Compute(_) | Step::Hold(_) | Step::Mutex(_) | Step::CpuMutex(_) | Step::Barrier(..)
+            )
+    }
+}
+
 /// A spinning lock, first come, first served.
 #[derive(Default)]
 pub(super) struct Lock {

@@ -59,7 +59,7 @@ impl World {
         let now = self.now;
         for _ in 0..10_000 {
             let state = self.state_mut(m, task);
-            let step = state.steps[state.at % state.steps.len()];
+            let step = state.step();
             state.mode = Mode::Between;
             self.set_left(m, cpu, debt);
             match step {

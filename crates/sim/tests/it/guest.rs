@@ -106,7 +106,7 @@ fn lab_ops(name: &str, machines: Machines, arm: Arm) -> f64 {
 #[test]
 fn a_calm_guest_loses_next_to_nothing_in_any_load() {
     let least = |name: &str| match name {
-        "alone/hackbench" => 0.75,
+        "alone/pipes" => 0.75,
         // 0.947 with 2 vCPUs, where idling costs 400 ns each way; 0.97 with twice that, 1.11 with none: who meets whom on
         // which of two vCPUs is a matter of a few hundred ns there.
         "alone/wake" => 0.94,
@@ -147,8 +147,8 @@ fn nobody_fetches_a_task_that_is_on_its_way_to_another_vcpu() {
 #[test]
 fn overcommitted_messages_are_no_slower_than_with_the_kernels_own_schedulers() {
     let (entrain, stock) = (
-        lab_ops("overcommit/hackbench", lab::FOUR_TIMES, Arm::BOTH),
-        lab_ops("overcommit/hackbench", lab::FOUR_TIMES, Arm::STOCK),
+        lab_ops("overcommit/pipes", lab::FOUR_TIMES, Arm::BOTH),
+        lab_ops("overcommit/pipes", lab::FOUR_TIMES, Arm::STOCK),
     );
     println!("hackbench: {:.3} of EEVDF's messages", entrain / stock);
     assert!(entrain >= stock, "{entrain} to {stock}");

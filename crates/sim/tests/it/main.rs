@@ -5,6 +5,7 @@ mod bandwidth;
 mod basics;
 mod caches;
 mod changes;
+mod eevdf;
 mod faults;
 mod fleet;
 mod growth;

@@ -93,7 +93,7 @@ fn clock_beside_locks(arm: Arm) -> (f64, u64) {
 fn a_clock_is_let_in_where_its_timer_wakes_it() {
     let (entrain, without) = (clock_beside_locks(Arm::HOST), clock_beside_locks(WITHOUT));
     println!("a 2 ms clock beside another guest's locks, p99, µs: {entrain:.1?}, without {without:.1?}");
-    assert!(2.0 * entrain.0 < without.0, "without, it waits for turns: {entrain:.0?}, {without:.0?}");
+    assert!(1.5 * entrain.0 < without.0, "without, it waits for turns: {entrain:.0?}, {without:.0?}");
 }
 
 /// A CPU that takes a task from another leaves that one's clock valid, and standing still. Nothing of the scheduler's may

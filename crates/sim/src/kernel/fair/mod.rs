@@ -3,11 +3,12 @@
 //! has one flat queue, in which a task weighs its part of its groups' weights.
 //!
 //! Models, not ports: delayed dequeue (a sleeper's negative lag decays as its queue goes on), group shares (by the sums
-//! of runnable weights, not by PELT's averages), balancing (by counts of tasks, see `place`). Not modelled: NUMA
+//! of runnable weights, not by PELT's averages), balancing (by weights and counts of tasks, see `place`). Not modelled: NUMA
 //! balancing, cache-aware placement, capacity, hrtick.
 
 mod bandwidth;
 mod loads;
+mod pelt;
 mod place;
 
 pub(super) use bandwidth::FairBandwidth;
@@ -17,6 +18,8 @@ use super::looks::looked;
 use super::{Kernel, TaskId};
 use crate::costs::TICK_PERIOD;
 use loads::{Loads, Standing};
+use pelt::Average;
+use place::Wakees;
 
 /// `NICE_0_LOAD`, for `cpu.weight` 100; in units of 1/1024 of that weight, so that parts of groups do not vanish.
 const NICE_0: u64 = 100 << 10;
@@ -38,6 +41,10 @@ pub(super) struct FairTask {
     left_at: (u32, i64),
     /// When it last left a CPU, ns: what is hot in that CPU's caches.
     ran_until: u64,
+    /// `se->avg.load_avg`, and the queue that it is a part of; `None`: it has never been runnable.
+    load: Average,
+    loads: Option<u32>,
+    wakees: Wakees,
 }
 
 /// One CPU's queue: tasks that wait; the current one is not in it.
@@ -49,6 +56,8 @@ pub(super) struct FairQueue {
     /// Where its average stood last: what an empty queue goes on from.
     zero: i64,
     balance_at: u64,
+    /// `cfs_rq->avg.load_avg`: of those that were runnable here last, whether or not they sleep now.
+    load: Average,
     /// Tasks whose groups have no time left here: `cfs_rq->throttled_limbo_list` of all of them.
     limbo: Vec<TaskId>,
 }
@@ -59,6 +68,18 @@ pub(super) struct Fair {
     queues: Vec<FairQueue>,
     loads: Loads,
     slice: i64,
+}
+
+impl FairTask {
+    /// The lag of one that sleeps: where it is negative, it would have stayed on its queue until that queue's average had
+    /// come as far (delayed dequeue).
+    fn lag_asleep(&self, cpu: u32, average: i64) -> i64 {
+        match self.vlag {
+            lag if lag >= 0 => lag,
+            lag if self.left_at.0 == cpu => (lag + (average - self.left_at.1).max(0)).min(0),
+            _ => 0,
+        }
+    }
 }
 
 impl super::Task {
@@ -185,7 +206,8 @@ impl Kernel {
         let slice = self.base_slice();
         let se = &mut self.task_mut(curr).fair;
         se.vruntime += Self::delta_fair(ran as i64, se.weight);
-        let consumed = se.vruntime >= se.deadline;
+        // While it is changed it is off the queue, as if it did not run: sched_change_begin().
+        let consumed = !se.relative && se.vruntime >= se.deadline;
         if consumed {
             se.deadline = se.vruntime + Self::delta_fair(slice, se.weight);
         }
@@ -193,7 +215,7 @@ impl Kernel {
         self.account_cfs_rq_runtime(cpu, curr, ran);
         if !self.fair_queue(cpu).tasks.is_empty() && (consumed || !protected) && !self.cpu(cpu).sleeps {
             self.fair_queue_mut(cpu).buddy.take_if(|buddy| *buddy == curr);
-            self.resched(cpu);
+            self.resched_lazy(cpu);
         }
     }
 
@@ -207,11 +229,7 @@ impl Kernel {
         let se = &mut self.task_mut(id).fair;
         let first = se.weight == 0;
         se.weight = weight;
-        let mut lag = se.vlag;
-        if lag < 0 {
-            // Delayed dequeue: it would have stayed until the queue's average had come as far.
-            lag = if se.left_at.0 == cpu { (lag + (average - se.left_at.1).max(0)).min(0) } else { 0 };
-        }
+        let mut lag = se.lag_asleep(cpu, average);
         if load == 0 {
             lag = 0;
         } else {
@@ -225,10 +243,18 @@ impl Kernel {
             se.deadline = se.vruntime + if first { vslice / 2 } else { vslice };
         }
         self.fair_queue_mut(cpu).tasks.push(id);
+        self.attach_load(id, cpu, weight);
         self.cpu_mut(cpu).nr_running += 1;
         self.fair_touch(cpu);
         let (average, _) = self.avg_vruntime(cpu);
         self.fair_queue_mut(cpu).zero = average;
+    }
+
+    /// `se->sched_delayed`, of one that sleeps: it is on its queue still, and is woken there (`ttwu_runnable()`).
+    pub(super) fn fair_delayed(&self, id: TaskId) -> bool {
+        let task = self.task(id);
+        let (average, load) = self.avg_vruntime(task.cpu);
+        load > 0 && !task.new && task.fair.lag_asleep(task.cpu, average) < 0
     }
 
     /// `dequeue_task_fair()`. `moves`: to another queue, with its deadline.
@@ -254,12 +280,43 @@ impl Kernel {
         queue.tasks.retain(|other| *other != id);
         queue.buddy.take_if(|buddy| *buddy == id);
         self.fair_count(id, false);
+        self.rest_load(id, cpu);
         self.cpu_mut(cpu).nr_running -= 1;
         self.fair_touch(cpu);
         if !moves {
             self.account_wait(id, false);
             self.return_cfs_rq_runtime(cpu, id);
         }
+    }
+
+    /// `enqueue_load_avg()`, of a task that may have been on another queue: `attach_entity_load_avg()`.
+    fn attach_load(&mut self, id: TaskId, cpu: u32, weight: u64) {
+        let now = self.now;
+        let FairTask { mut load, loads, .. } = self.task(id).fair;
+        match loads {
+            None => load = Average::settled(weight, now),
+            Some(_) => load.set(weight, now),
+        }
+        if loads != Some(cpu) {
+            let value = load.at(now);
+            if let Some(before) = loads {
+                self.fair_queue_mut(before).load.shift(value, false, now);
+            }
+            self.fair_queue_mut(cpu).load.shift(value, true, now);
+        }
+        let all = &mut self.fair_queue_mut(cpu).load;
+        all.set(all.weight + weight, now);
+        let se = &mut self.task_mut(id).fair;
+        (se.load, se.loads) = (load, Some(cpu));
+    }
+
+    /// `dequeue_load_avg()`: what it has come to decays where it is.
+    fn rest_load(&mut self, id: TaskId, cpu: u32) {
+        let now = self.now;
+        let weight = self.task(id).fair.load.weight;
+        self.task_mut(id).fair.load.set(0, now);
+        let all = &mut self.fair_queue_mut(cpu).load;
+        all.set(all.weight - weight, now);
     }
 
     /// `pick_eevdf()`. `protect`: the current task stays until parity.
@@ -291,7 +348,7 @@ impl Kernel {
     pub(super) fn fair_pick(&mut self, cpu: u32) -> Option<TaskId> {
         self.fair_update_curr(cpu);
         self.fair_throttle(cpu);
-        self.cpu_mut(cpu).need_resched = false;
+        self.clear_resched(cpu);
         let found = self.pick_eevdf(cpu, true);
         if found.is_some() || !self.newidle_balance(cpu) {
             return found;
@@ -330,7 +387,7 @@ impl Kernel {
         if self.pick_eevdf(cpu, true) == Some(id) {
             let se = &mut self.task_mut(curr).fair;
             se.vprot = se.vprot.min(se.vruntime);
-            return self.resched(cpu);
+            return self.resched_lazy(cpu);
         }
         // update_protect_slice().
         let (average, _) = self.avg_vruntime(cpu);

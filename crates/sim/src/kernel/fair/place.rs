@@ -1,5 +1,5 @@
-//! Where a task goes: the choice at wake-up, and balancing; after select_task_rq_fair() and load_balance(), by counts of
-//! runnable tasks instead of loads.
+//! Where a task goes: the choice at wake-up, after select_task_rq_fair(), and balancing, after load_balance(), but by what is
+//! runnable now instead of by averages.
 
 use std::ops::Range;
 
@@ -12,6 +12,38 @@ const MIGRATION_COST: u64 = 500_000;
 /// How often a CPU balances with its cache's others, and with all (`sd->balance_interval` while busy), ns.
 const BALANCE_LLC: u64 = 16_000_000;
 
+/// `HZ` of jiffies, ns.
+const SECOND: u64 = 1_000_000_000;
+/// `imbalance_pct` less 100, of a cache's CPUs or more.
+const IMBALANCE: u64 = 17;
+
+/// Whom a task wakes: `p->last_wakee`, `p->wakee_flips`, `p->wakee_flip_decay_ts`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Wakees {
+    last: Option<TaskId>,
+    flips: u32,
+    decayed_at: u64,
+}
+
+impl Wakees {
+    /// `record_wakee()`.
+    fn record(&mut self, id: TaskId, now: u64) {
+        if now > self.decayed_at + SECOND {
+            self.flips /= 2;
+            self.decayed_at = now;
+        }
+        if self.last.replace(id) != Some(id) {
+            self.flips += 1;
+        }
+    }
+
+    /// `wake_wide()`: one wakes many and the other some, more than a cache's CPUs take.
+    fn wide(a: u32, b: u32, llc_cpus: u32) -> bool {
+        let (slave, master) = (a.min(b), a.max(b));
+        slave >= llc_cpus && master >= slave.saturating_mul(llc_cpus)
+    }
+}
+
 impl Kernel {
     pub(super) fn idle(&self, cpu: u32) -> bool {
         let c = self.cpu(cpu);
@@ -22,13 +54,23 @@ impl Kernel {
     pub(in super::super) fn fair_select(&mut self, id: TaskId, sync: bool) -> u32 {
         let (here, prev) = (self.this_cpu, self.task(id).cpu);
         self.loads();
+        let wide = self.record_wakee(id);
         let allowed = &self.task(id).allowed;
         if self.task(id).switches == 0 {
             return self.idlest(allowed).unwrap_or(prev);
         }
-        let target = if allowed.has(here) { self.wake_affine(here, prev, sync) } else { prev };
+        let target = if !wide && allowed.has(here) { self.wake_affine(id, here, prev, sync) } else { prev };
         let target = if allowed.has(target) { target } else { allowed.iter().next().unwrap_or(prev) };
         self.select_idle_sibling(allowed, prev, target)
+    }
+
+    /// The code that runs on this CPU wakes a task. Returns whether the two wake so many that they had better not meet.
+    fn record_wakee(&mut self, id: TaskId) -> bool {
+        let (now, here) = (self.now, self.this_cpu);
+        let Some(waker) = self.cpu(here).curr else { return false };
+        self.task_mut(waker).fair.wakees.record(id, now);
+        let flips = |id: TaskId| self.task(id).fair.wakees.flips;
+        Wakees::wide(flips(waker), flips(id), self.topo.llc_cpus(here).len() as u32)
     }
 
     /// `sched_balance_find_dst_cpu()`: a new task goes to the idlest CPU of all.
@@ -44,7 +86,7 @@ impl Kernel {
     }
 
     /// `wake_affine()`: the waker's CPU or the one before, as the place to search from.
-    fn wake_affine(&self, here: u32, prev: u32, sync: bool) -> u32 {
+    fn wake_affine(&self, id: TaskId, here: u32, prev: u32, sync: bool) -> u32 {
         let near = self.topo.llc_of(here) == self.topo.llc_of(prev);
         if self.idle(here) && near {
             return if self.idle(prev) { prev } else { here };
@@ -55,8 +97,13 @@ impl Kernel {
         if self.idle(prev) {
             return prev;
         }
-        let load = self.cpu(here).nr_running - u32::from(sync && self.cpu(here).nr_running > 0);
-        if load < self.cpu(prev).nr_running { here } else { prev }
+        // wake_affine_weight().
+        let load = |cpu: u32| self.fair_queue(cpu).load.at(self.now);
+        let own = self.task(id).fair.load.at(self.now);
+        let waker = self.cpu(here).curr.filter(|_| sync).map_or(0, |task| self.task(task).fair.load.at(self.now));
+        let Some(load_here) = load(here).checked_sub(waker) else { return here };
+        let load_prev = load(prev).saturating_sub(own);
+        if (load_here + own) * 100 < load_prev * (100 + IMBALANCE / 2) + u64::from(sync) { here } else { prev }
     }
 
     /// `select_idle_sibling()`.
@@ -92,15 +139,15 @@ impl Kernel {
 
     /// `sched_balance_domains()` of a busy CPU.
     pub(super) fn periodic_balance(&mut self, cpu: u32) {
-        if self.now < self.fair_queue(cpu).balance_at {
-            return;
-        }
-        self.fair_queue_mut(cpu).balance_at = self.now + BALANCE_LLC;
         // nohz_balancer_kick(): a CPU that idles has no tick, and is told to look.
         let idle = if self.cpu(cpu).nr_running > 1 { self.loads().idle.iter().next() } else { None };
         if let Some(idle) = idle {
             self.resched(idle);
         }
+        if self.now < self.fair_queue(cpu).balance_at {
+            return;
+        }
+        self.fair_queue_mut(cpu).balance_at = self.now + BALANCE_LLC;
         let (llc, all) = (self.topo.llc_cpus(cpu), 0..self.topo.cpus());
         let _ = self.pull(cpu, llc, 2, false) || (self.topo.nr_llcs() > 1 && self.pull(cpu, all, 2, false));
     }
@@ -134,13 +181,15 @@ impl Kernel {
         let more = if idle { more } else { 0 };
         let Some(busiest) = busiest.filter(|other| self.cpu(*other).nr_running >= own + more) else { return false };
         let apart = self.fair_load(busiest).saturating_sub(load);
+        // can_migrate_task(), task_hot(): threads of a core share its caches.
+        let near = self.topo.core(cpu).has(busiest);
         let cold = |task: &&TaskId| {
             if self.fair_throttled(**task, cpu) {
                 return false;
             }
             let task = self.task(**task);
             let nearer = task.fair.weight < apart;
-            task.allowed.has(cpu) && (idle || (nearer && self.now - task.fair.ran_until > MIGRATION_COST))
+            task.allowed.has(cpu) && (idle || nearer) && (near || self.now - task.fair.ran_until > MIGRATION_COST)
         };
         let tasks = &self.fair_queue(busiest).tasks;
         let Some(id) = tasks.iter().rev().find(cold).copied() else { return false };
