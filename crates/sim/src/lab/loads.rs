@@ -171,10 +171,10 @@ fn pipes(world: &mut World, m: MachineId, _threads: u32) -> Vec<Measured> {
 }
 
 /// Groups of hackbench, senders and receivers of each, and messages from each of these to each of those in a round: what
-/// `entrain-load run hackbench --threads 4` asks for.
+/// `entrain-load run hackbench --threads 4 --loops 100` asks for.
 const GROUPS: u32 = 2;
 const FDS: u32 = 8;
-const LOOPS: usize = 20;
+const LOOPS: usize = 100;
 const MESSAGES: u64 = (GROUPS * FDS * FDS) as u64 * LOOPS as u64;
 
 /// The same as the program does it: rounds, each of processes of its own, made one after the other, started all at once,
