@@ -54,6 +54,12 @@ pub enum Step {
     Hold(Time),
     /// Gives the lock back.
     Unlock(u32),
+    /// Takes the lock of a queue of sleepers, a semaphore's: whoever wakes somebody there holds it meanwhile, and who was
+    /// woken takes it once more; whoever finds nobody, or has not slept, leaves it alone (`prepare_to_wait_event()`,
+    /// `__wake_up_sync_key()`).
+    LockQueue(u32, u32),
+    /// Gives it back, where the task has it.
+    UnlockQueue(u32),
     /// Takes a lock of user mode: spins for it a while, then sleeps on a futex.
     Mutex(u32),
     /// The same, one of several locks: the number given plus that of the CPU where the task runs.

@@ -4,8 +4,8 @@
 
 use crate::kernel::Kernel;
 use crate::program::Step::{
-    Begin, Broadcast, Compute, CpuMutex, Done, Hold, KernelMutex, KernelRelease, Lock, Mutex, Post, PostSync, Release,
-    Sleep, System, Unlock, Until, Wait,
+    Begin, Broadcast, Compute, CpuMutex, Done, Hold, KernelMutex, KernelRelease, Lock, LockQueue, Mutex, Post,
+    PostSync, Release, Sleep, System, Unlock, UnlockQueue, Until, Wait,
 };
 use crate::program::Time::{self, Fixed, Mean, Within};
 use crate::program::{MS, Step, US};
@@ -195,17 +195,17 @@ fn hackbench(world: &mut World, m: MachineId, _threads: u32) -> Vec<Measured> {
     let copy = |pipe: u32| [System(Fixed(30)), KernelMutex(pipe), Hold(Fixed(80)), KernelRelease(pipe)];
     for group in 0..GROUPS {
         let pipes = FIRST + group * FDS..FIRST + (group + 1) * FDS;
-        // Who has slept takes the lock of the queue that it slept in, which its waker holds until it is woken
-        // (prepare_to_wait_event(), __wake_up_sync_key()).
         let queue = |pipe: u32| QUEUES + pipe;
         let sent: Vec<Step> = pipes
             .clone()
-            .flat_map(|pipe| copy(pipe).into_iter().chain([Lock(queue(pipe)), PostSync(pipe), Unlock(queue(pipe))]))
+            .flat_map(|pipe| {
+                copy(pipe).into_iter().chain([LockQueue(pipe, queue(pipe)), PostSync(pipe), UnlockQueue(queue(pipe))])
+            })
             .collect();
         let send = [&begin[..], &sent.repeat(LOOPS), &end].concat();
         tasks(world, m, "sender", FDS, &send);
         for pipe in pipes {
-            let wait = [Wait(pipe), Lock(queue(pipe)), Unlock(queue(pipe))];
+            let wait = [Wait(pipe), LockQueue(pipe, queue(pipe)), UnlockQueue(queue(pipe))];
             let taken: Vec<Step> = wait.into_iter().chain(copy(pipe)).collect();
             let take = [&begin[..], &taken.repeat(LOOPS * FDS as usize), &end].concat();
             tasks(world, m, "receiver", 1, &take);

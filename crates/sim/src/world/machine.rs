@@ -103,6 +103,8 @@ pub struct TaskState {
     pub(super) timer_at: Option<u64>,
     /// It ends when it leaves its CPU.
     pub(super) exits: bool,
+    /// It has slept for the semaphore that it took last.
+    pub(super) slept: bool,
     /// `preempt_count()`: not preemptible while above 0.
     pub(super) preempt: u32,
     /// The locks of user mode that it holds, and what it has done to take another.
@@ -291,6 +293,7 @@ impl World {
             timer_turn: 0,
             timer_at: None,
             exits: false,
+            slept: false,
             preempt: 0,
             mutexes: Vec::new(),
             tries: Tries::default(),

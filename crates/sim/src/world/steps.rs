@@ -77,10 +77,13 @@ impl World {
                     let semaphore = self.machines[m.0 as usize].semaphores.entry(semaphore).or_default();
                     if semaphore.count == 0 {
                         semaphore.waiters.push_back(task);
-                        self.state_mut(m, task).at += 1;
+                        let state = self.state_mut(m, task);
+                        state.at += 1;
+                        state.slept = true;
                         return self.block(m, cpu, task);
                     }
                     semaphore.count -= 1;
+                    self.state_mut(m, task).slept = false;
                     self.burden(m, cpu, self.costs.syscall);
                 }
                 Step::Post(semaphore) | Step::PostSync(semaphore) => {
@@ -93,19 +96,23 @@ impl World {
                     }
                 }
                 Step::Lock(lock) => {
-                    self.preempt_add(m, cpu, task, true);
-                    let lock_state = self.machines[m.0 as usize].locks.entry(lock).or_default();
-                    if lock_state.owner.is_some() {
-                        lock_state.waiters.push_back(task);
-                        return self.spin(m, cpu, task, Mode::SpinsForLock(lock));
+                    if self.lock(m, cpu, task, lock) {
+                        return;
                     }
-                    lock_state.owner = Some(task);
-                    self.tell(m, cpu, What::Takes { task, lock });
                 }
-                Step::Unlock(lock) => {
-                    self.tell(m, cpu, What::Gives { lock });
-                    self.unlock(m, cpu, lock);
-                    self.preempt_add(m, cpu, task, false);
+                Step::LockQueue(semaphore, lock) => {
+                    let sleepers = self.machines[m.0 as usize].semaphores.get(&semaphore);
+                    let wakes = sleepers.is_some_and(|semaphore| !semaphore.waiters.is_empty());
+                    let slept = std::mem::take(&mut self.state_mut(m, task).slept);
+                    if (wakes || slept) && self.lock(m, cpu, task, lock) {
+                        return;
+                    }
+                }
+                Step::Unlock(lock) => self.unlock(m, cpu, task, lock),
+                Step::UnlockQueue(lock) => {
+                    if self.machines[m.0 as usize].locks.get(&lock).is_some_and(|lock| lock.owner == Some(task)) {
+                        self.unlock(m, cpu, task, lock);
+                    }
                 }
                 Step::Mutex(_) | Step::CpuMutex(_) => match self.try_mutex(m, cpu, task, step) {
                     Tried::Taken => {}
@@ -236,13 +243,29 @@ impl World {
         true
     }
 
-    fn unlock(&mut self, m: MachineId, cpu: u32, lock: u32) {
+    /// Takes a spinning lock, or begins to spin for it: then returns true.
+    fn lock(&mut self, m: MachineId, cpu: u32, task: TaskId, lock: u32) -> bool {
+        self.preempt_add(m, cpu, task, true);
+        let state = self.machines[m.0 as usize].locks.entry(lock).or_default();
+        if state.owner.is_some() {
+            state.waiters.push_back(task);
+            self.spin(m, cpu, task, Mode::SpinsForLock(lock));
+            return true;
+        }
+        state.owner = Some(task);
+        self.tell(m, cpu, What::Takes { task, lock });
+        false
+    }
+
+    fn unlock(&mut self, m: MachineId, cpu: u32, task: TaskId, lock: u32) {
+        self.tell(m, cpu, What::Gives { lock });
         let state = self.machines[m.0 as usize].locks.entry(lock).or_default();
         state.owner = state.waiters.pop_front();
         if let Some(next) = state.owner {
             self.tell(m, cpu, What::Takes { task: next, lock });
             self.spin_over(m, next);
         }
+        self.preempt_add(m, cpu, task, false);
     }
 
     fn spin(&mut self, m: MachineId, cpu: u32, task: TaskId, mode: Mode) {
