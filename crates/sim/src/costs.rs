@@ -7,9 +7,9 @@
 //! sched_yield() of a task that is alone 546, a byte through a pipe 770 without a switch and 3,000 with one, one way.
 //! *profile*: `%profile` of the lab's shell while two guests of four vCPUs on two pCPUs do `wake` under stock Linux, N = 26,
 //! 2026-11-26: 6,230 samples, as shares of the 46 µs of CPU time that a request takes there.
-//! *stays*: `kvm_entry` and `kvm_exit` of a guest of two vCPUs on as many pCPUs, alone on its host, that does `wake` with one
-//! worker under stock Linux, N = 16, 2026-11-27: 5.4 µs from one IPI's return to the halt, 7.8 from the end of a halt to an
-//! IPI, 5.4 from one IPI to the next where it sends several; world switches are in these.
+//! *stays*: `kvm_entry` and `kvm_exit` of guests that do `wake` under stock Linux, N = 16, 2026-11-27. A guest of two vCPUs
+//! on as many pCPUs, alone on its host, with one worker: 5.4 µs from one IPI's return to the halt, 7.8 from the end of a
+//! halt to an IPI. Two guests of four vCPUs on two pCPUs: 5.4 µs from one IPI to the next. World switches are in these.
 //! *field*: orders of magnitude that published measurements of x86 servers agree on; not measured here, and what depends
 //! on them is to be shown with half and double of each (`--cost NAME=NS`).
 //!

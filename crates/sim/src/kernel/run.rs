@@ -108,9 +108,11 @@ impl Kernel {
     /// an interrupt, and is on no queue until that CPU takes it.
     pub fn wakes_by_list(&self, id: TaskId, by: u32, cpu: u32) -> bool {
         let task = self.task(id);
-        let queued = self.fair.is_some() && self.fair_delayed(id);
-        let may =
-            self.online.has(cpu) && task.allowed.has(cpu) && !task.new && !queued && self.scx_allow_ttwu_queue(id);
+        let may = self.online.has(cpu)
+            && task.allowed.has(cpu)
+            && !task.new
+            && !self.fair_delayed(id)
+            && self.scx_allow_ttwu_queue(id);
         let near = self.topo.llc_of(by) == self.topo.llc_of(cpu);
         may && (!near || by != cpu && self.cpu(cpu).nr_running == 0)
     }

@@ -58,7 +58,7 @@ impl Metric {
                 these.tasks.iter().map(|task| &world.machines[these.machine.0 as usize].tasks[task.0 as usize])
             })
         };
-        let mut late: Vec<u32> = states().flat_map(|state| state.latencies.iter().copied()).collect();
+        let mut late: Vec<u32> = measured.iter().flat_map(|these| these.latencies(world)).collect();
         late.sort_unstable();
         match self.kind {
             MetricKind::Within(each) => {
@@ -153,7 +153,7 @@ fn dbench(world: &mut World, m: MachineId, threads: u32) -> Vec<Measured> {
     vec![tasks(world, m, "dbench", threads, &client)]
 }
 
-/// Pairs of a sender and a receiver with a pipe that holds eight messages; each read and write takes the pipe's lock.
+/// Messages without an end: pairs of a sender and a receiver with a pipe that holds eight messages; each read and write takes the pipe's lock.
 fn pipes(world: &mut World, m: MachineId, _threads: u32) -> Vec<Measured> {
     const HELD: usize = 8;
     let mut receivers = Vec::new();
@@ -177,7 +177,7 @@ const FDS: u32 = 8;
 const LOOPS: usize = 100;
 const MESSAGES: u64 = (GROUPS * FDS * FDS) as u64 * LOOPS as u64;
 
-/// The same as the program does it: rounds, each of processes of its own, made one after the other, started all at once,
+/// hackbench as the program does it: rounds, each of processes of its own, made one after the other, started all at once,
 /// and waited for until the last has ended; this last part alone is timed. Each receiver has a pipe, into which all senders
 /// of its group write: it takes up a round's messages, so that nobody waits for room. Every read and write takes the
 /// pipe's mutex.

@@ -5,7 +5,7 @@ use entrain_sim::kernel::topology::Shape;
 use entrain_sim::program::Step::{Compute, Done, Post, Sleep, System, Wait};
 use entrain_sim::program::Time::Fixed;
 use entrain_sim::program::{MS, SEC, Step, US};
-use entrain_sim::scenario::{Arm, guest, host};
+use entrain_sim::scenario::{Arm, Measured, guest, host};
 use entrain_sim::world::{HOST, World};
 
 /// How late a task begins that another wakes each 10 ms while a third one computes on its CPU: the median, µs. The waker is
@@ -17,8 +17,7 @@ fn woken_beside_a_hog(waker: u32) -> u32 {
     world.add_task(HOST, on(waker), &[Sleep(Fixed(10 * MS)), Post(1), Compute(Fixed(20 * US)), Done], 0);
     let woken = world.add_task(HOST, on(0), &[Wait(1), Compute(Fixed(20 * US)), Done], 0);
     world.run(2 * SEC);
-    let mut late = world.machines[0].tasks[woken.0 as usize].latencies.clone();
-    late.sort_unstable();
+    let late = Measured { name: "woken".to_owned(), machine: HOST, tasks: vec![woken] }.latencies(&world);
     late[late.len() / 2] / 1_000
 }
 

@@ -43,7 +43,7 @@ fn messages(arm: Arm) -> f64 {
     experiment.metrics[0].read(&setup.world, &setup.measured)
 }
 
-/// The lab: 0.95 to 1.14 of stock's under the host's scheduler alone (docs/results/tour.md).
+/// The lab: 0.92 to 1.07 of stock's under the host's scheduler alone (docs/results/tour.md).
 #[test]
 fn messages_through_pipes_lose_little() {
     let [told, untold, stock] = [Arm::REGISTERED, UNTOLD, Arm::STOCK].map(messages);

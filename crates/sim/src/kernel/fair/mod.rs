@@ -41,9 +41,9 @@ pub(super) struct FairTask {
     left_at: (u32, i64),
     /// When it last left a CPU, ns: what is hot in that CPU's caches.
     ran_until: u64,
-    /// `se->avg.load_avg`, and the queue that it is a part of; `None`: it has never been runnable.
+    /// `se->avg.load_avg`, and the CPU whose queue it is a part of; `None`: it has never been runnable.
     load: Average,
-    loads: Option<u32>,
+    load_cpu: Option<u32>,
     wakees: Wakees,
 }
 
@@ -253,6 +253,10 @@ impl Kernel {
     /// `se->sched_delayed`, of one that sleeps: it is on its queue still, and is woken there (`ttwu_runnable()`).
     pub(super) fn fair_delayed(&self, id: TaskId) -> bool {
         let task = self.task(id);
+        // Most owe nothing, whatever their queue's average is.
+        if self.fair.is_none() || task.fair.vlag >= 0 {
+            return false;
+        }
         let (average, load) = self.avg_vruntime(task.cpu);
         load > 0 && !task.new && task.fair.lag_asleep(task.cpu, average) < 0
     }
@@ -287,36 +291,6 @@ impl Kernel {
             self.account_wait(id, false);
             self.return_cfs_rq_runtime(cpu, id);
         }
-    }
-
-    /// `enqueue_load_avg()`, of a task that may have been on another queue: `attach_entity_load_avg()`.
-    fn attach_load(&mut self, id: TaskId, cpu: u32, weight: u64) {
-        let now = self.now;
-        let FairTask { mut load, loads, .. } = self.task(id).fair;
-        match loads {
-            None => load = Average::settled(weight, now),
-            Some(_) => load.set(weight, now),
-        }
-        if loads != Some(cpu) {
-            let value = load.at(now);
-            if let Some(before) = loads {
-                self.fair_queue_mut(before).load.shift(value, false, now);
-            }
-            self.fair_queue_mut(cpu).load.shift(value, true, now);
-        }
-        let all = &mut self.fair_queue_mut(cpu).load;
-        all.set(all.weight + weight, now);
-        let se = &mut self.task_mut(id).fair;
-        (se.load, se.loads) = (load, Some(cpu));
-    }
-
-    /// `dequeue_load_avg()`: what it has come to decays where it is.
-    fn rest_load(&mut self, id: TaskId, cpu: u32) {
-        let now = self.now;
-        let weight = self.task(id).fair.load.weight;
-        self.task_mut(id).fair.load.set(0, now);
-        let all = &mut self.fair_queue_mut(cpu).load;
-        all.set(all.weight - weight, now);
     }
 
     /// `pick_eevdf()`. `protect`: the current task stays until parity.

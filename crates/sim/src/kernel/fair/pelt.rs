@@ -3,6 +3,8 @@
 
 use std::sync::LazyLock;
 
+use super::{FairTask, Kernel, TaskId};
+
 /// A half of the weight is gone after so many bits' worth of ns.
 const HALF_BITS: u32 = 25;
 /// Steps of the table below, between which a line is near enough, however many small steps add up.
@@ -55,6 +57,38 @@ impl Average {
     pub(super) fn shift(&mut self, value: u64, joins: bool, now: u64) {
         self.set(self.weight, now);
         self.value = if joins { self.value + value } else { self.value.saturating_sub(value) };
+    }
+}
+
+impl Kernel {
+    /// `enqueue_load_avg()`, of a task that may have been on another queue: `attach_entity_load_avg()`.
+    pub(super) fn attach_load(&mut self, id: TaskId, cpu: u32, weight: u64) {
+        let now = self.now;
+        let FairTask { mut load, load_cpu, .. } = self.task(id).fair;
+        match load_cpu {
+            None => load = Average::settled(weight, now),
+            Some(_) => load.set(weight, now),
+        }
+        if load_cpu != Some(cpu) {
+            let value = load.at(now);
+            if let Some(before) = load_cpu {
+                self.fair_queue_mut(before).load.shift(value, false, now);
+            }
+            self.fair_queue_mut(cpu).load.shift(value, true, now);
+        }
+        let all = &mut self.fair_queue_mut(cpu).load;
+        all.set(all.weight + weight, now);
+        let se = &mut self.task_mut(id).fair;
+        (se.load, se.load_cpu) = (load, Some(cpu));
+    }
+
+    /// `dequeue_load_avg()`: what it has come to decays where it is.
+    pub(super) fn rest_load(&mut self, id: TaskId, cpu: u32) {
+        let now = self.now;
+        let weight = self.task(id).fair.load.weight;
+        self.task_mut(id).fair.load.set(0, now);
+        let all = &mut self.fair_queue_mut(cpu).load;
+        all.set(all.weight - weight, now);
     }
 }
 

@@ -6,14 +6,13 @@ use std::ops::Range;
 use super::loads::Loads;
 use super::{Kernel, TaskId};
 use crate::kernel::mask::CpuMask;
+use crate::program::SEC;
 
 /// `sysctl_sched_migration_cost`: a task that ran so short ago is hot in its CPU's caches.
 const MIGRATION_COST: u64 = 500_000;
 /// How often a CPU balances with its cache's others, and with all (`sd->balance_interval` while busy), ns.
 const BALANCE_LLC: u64 = 16_000_000;
 
-/// `HZ` of jiffies, ns.
-const SECOND: u64 = 1_000_000_000;
 /// `imbalance_pct` less 100, of a cache's CPUs or more.
 const IMBALANCE: u64 = 17;
 
@@ -28,7 +27,7 @@ pub(super) struct Wakees {
 impl Wakees {
     /// `record_wakee()`.
     fn record(&mut self, id: TaskId, now: u64) {
-        if now > self.decayed_at + SECOND {
+        if now > self.decayed_at + SEC {
             self.flips /= 2;
             self.decayed_at = now;
         }
