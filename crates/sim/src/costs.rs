@@ -136,6 +136,11 @@ costs! {
     /// with the VM, the emulator drops all of them at each entry and exit (`do_hcr_write()` of QEMU's
     /// target/arm/helper.c). *stays*: from the return from one IPI to the trap of the next.
     cold: 0, 2300;
+    /// What a guest loses to forgotten translations after a switch to another process: hardware tags them with the address
+    /// space, the emulator drops all of them as its number (ASID) changes (`vmsa_ttbr_write()`, the same file).
+    /// `entrain-load costs` in a guest of two vCPUs alone on as many pCPUs, N = 16, 2026-11-28: a byte through a pipe takes 910
+    /// ns to a thread and 4,230 to a process; on the EPYC 2,180 to either.
+    address_space: 0, 3300;
     /// Work of KVM for an exit that is handled in the kernel (halt, IPI, timer). field: an IPI between vCPUs takes some
     /// 2 to 3 µs in all. In the lab KVM's own use of system registers is emulated, and traps again.
     exit_work: 800, 2100;

@@ -48,6 +48,15 @@ pub enum Step {
     Post(u32),
     /// The same, and the task is about to sleep: `WF_SYNC`.
     PostSync(u32),
+    /// Gives one to a semaphore, to whoever waits the shortest: one of those who are woken by a write to a file that they poll
+    /// (`add_wait_queue()`).
+    PostNewest(u32),
+    /// Puts the task on the list of those who want to be served at a desk.
+    Enlist(u32),
+    /// Wakes whoever has stood longest on that list (`futex()`); nothing where nobody does.
+    Serve(u32),
+    /// Sleeps until the task is served, unless it has been already: a look in user mode then.
+    Served,
     /// Takes a spinning lock of the kernel: first come, first served, as qspinlock.
     Lock(u32),
     /// Works inside the lock.
@@ -74,6 +83,8 @@ pub enum Step {
     Barrier(u32, u32),
     /// Interrupts all other CPUs of the machine and spins until all have answered, as a TLB shootdown does.
     Broadcast,
+    /// The same, but only those CPUs that run threads of the task's process: `membarrier()`.
+    Membarrier,
     /// Waits for an RCU grace period: `synchronize_rcu()`.
     Synchronize,
     /// `sched_yield()`.

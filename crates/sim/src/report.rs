@@ -46,6 +46,8 @@ pub struct Outcome {
     pub costs: Costs,
     /// Context switches on the host, 1/s.
     pub switches: f64,
+    /// The same in all guests.
+    pub guest_switches: f64,
     /// Directed yields that were followed, 1/s.
     pub yields: f64,
     /// The longest that a task of the host waited while a CPU that it may use idled, µs.
@@ -73,7 +75,10 @@ impl Outcome {
     /// Reads a world that has run.
     pub fn read(name: &str, arm: Arm, seed: u64, world: &World, measured: &[Measured]) -> Self {
         let seconds = world.now as f64 / 1e9;
-        let switches: u64 = world.machines[0].kernel.tasks.iter().map(|task| task.switches).sum();
+        let mut switches = world
+            .machines
+            .iter()
+            .map(|machine| machine.kernel.tasks.iter().map(|task| task.switches).sum::<u64>() as f64 / seconds);
         let yields: u64 = world.vms.iter().map(|vm| vm.yields).sum();
         Self {
             scenario: name.to_owned(),
@@ -83,7 +88,8 @@ impl Outcome {
             events: world.events,
             trace: format!("{:016x}", world.trace),
             costs: world.costs(),
-            switches: switches as f64 / seconds,
+            switches: switches.next().unwrap_or(0.0),
+            guest_switches: switches.sum(),
             yields: yields as f64 / seconds,
             longest_idle_us: world.checks.longest_idle as f64 / 1e3,
             broken: world.checks.counts.iter().map(|(rule, count)| ((*rule).to_owned(), *count)).collect(),
@@ -149,8 +155,8 @@ impl Outcome {
         let mut text = table.to_string();
         let _ = write!(
             text,
-            "\n{} events in {:.1} s, trace {}; host: {:.0} switches/s, {:.0} yields/s",
-            self.events, self.seconds, self.trace, self.switches, self.yields
+            "\n{} events in {:.1} s, trace {}; host: {:.0} switches/s, {:.0} yields/s; guests: {:.0} switches/s",
+            self.events, self.seconds, self.trace, self.switches, self.yields, self.guest_switches
         );
         for note in &self.notes {
             let _ = write!(text, "\nnote: {note}");

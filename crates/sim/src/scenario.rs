@@ -1,9 +1,9 @@
 //! Named worlds with loads, and which of their tasks are measured.
 
 use crate::kernel::Kernel;
-use crate::kernel::TaskId;
 use crate::kernel::group::GroupId;
 use crate::kernel::topology::Shape;
+use crate::kernel::{TaskId, TaskSpec};
 use crate::program::Step::{
     Broadcast, Compute, Done, Hold, Lock, Post, PostSync, Sleep, Synchronize, Unlock, Until, Wait,
 };
@@ -196,9 +196,22 @@ pub fn guest_in(world: &mut World, vcpus: u32, arm: Arm, group: GroupId) -> Mach
     })
 }
 
-/// Some tasks alike.
+/// Some tasks alike, each a process of its own.
 pub fn tasks(world: &mut World, m: MachineId, name: &str, count: u32, steps: &[Step]) -> Measured {
-    let tasks = (0..count).map(|_| world.add_task(m, World::spec(Kernel::ROOT, 100, None), steps, 0)).collect();
+    alike(world, m, name, count, steps, 0)
+}
+
+/// The process of a load that has threads; processes that the kernel numbers come after it.
+pub const PROCESS: i32 = 1;
+
+/// Some threads alike, of [`PROCESS`].
+pub fn one_process(world: &mut World, m: MachineId, name: &str, count: u32, steps: &[Step]) -> Measured {
+    alike(world, m, name, count, steps, PROCESS)
+}
+
+fn alike(world: &mut World, m: MachineId, name: &str, count: u32, steps: &[Step], tgid: i32) -> Measured {
+    let spec = || TaskSpec { tgid, ..World::spec(Kernel::ROOT, 100, None) };
+    let tasks = (0..count).map(|_| world.add_task(m, spec(), steps, 0)).collect();
     Measured { name: name.to_owned(), machine: m, tasks }
 }
 

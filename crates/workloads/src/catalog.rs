@@ -98,6 +98,7 @@ metrics! {
     SYSCALL = "syscall" "ns" Lower "a system call that does nothing";
     PAGE_FAULT = "page_fault" "ns" Lower "the first touch of an anonymous page";
     SWITCH = "switch" "ns" Lower "from one thread to another of its CPU through a pipe";
+    PROCESS_SWITCH = "process_switch" "ns" Lower "from one process to another of its CPU through a pipe";
     COPY = "copy" "MB/s" Higher "memory copied within the caches";
     TIMER_LATE = "timer_late" "ns" Lower "median lateness of a sleep's end";
     IPI_RUNNING = "ipi_running" "ns" Lower "an interrupt to a CPU that computes, and its answer";
@@ -243,6 +244,7 @@ pub static LOADS: &[Load] = &[
             &SYSCALL,
             &PAGE_FAULT,
             &SWITCH,
+            &PROCESS_SWITCH,
             &COPY,
             &TIMER_LATE,
             &CLOCK_READ,

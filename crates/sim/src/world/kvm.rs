@@ -198,9 +198,13 @@ impl World {
         self.forgets(m, vcpu);
     }
 
-    /// A guest goes on after an exit: it loses the more, the more it touches.
+    /// A guest goes on after an exit.
     pub(super) fn forgets(&mut self, m: MachineId, vcpu: u32) {
-        let mean = self.costs.cold;
+        self.loses(m, vcpu, self.costs.cold);
+    }
+
+    /// A guest loses so much in the mean, ns: the more, the more it touches.
+    pub(super) fn loses(&mut self, m: MachineId, vcpu: u32, mean: u64) {
         let lost = self.rng.within(mean / 2, mean * 3 / 2);
         self.burden(m, vcpu, lost);
     }

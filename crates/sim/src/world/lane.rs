@@ -39,6 +39,8 @@ pub(super) struct Lane {
     pub(super) in_timer: (u64, u64),
     /// Inside an interrupt: the scheduler is called when it ends.
     pub(super) in_irq: bool,
+    /// The process whose address space it has loaded, by its number.
+    pub(super) space: Option<i32>,
     /// Wake-ups that it has begun and that have not reached a run queue: the handler of an idle CPU lasts as long.
     pub(super) wakes: u32,
 }
@@ -57,6 +59,7 @@ impl Lane {
             ticks: false,
             in_timer: (0, 0),
             in_irq: false,
+            space: None,
             wakes: 0,
         }
     }
@@ -245,8 +248,12 @@ impl World {
 
     /// After a switch: who watches it, and the tick.
     fn after_switch(&mut self, m: MachineId, cpu: u32, prev: Option<TaskId>, next: Option<TaskId>, gone: bool) {
-        if next.is_some() {
+        if let Some(next) = next {
             self.start_tick(m, cpu);
+            let space = self.machines[m.0 as usize].kernel.task(next).tgid;
+            if self.lane_mut(m, cpu).space.replace(space) != Some(space) && prev.is_some() && m != HOST {
+                self.loses(m, cpu, self.costs.address_space);
+            }
         }
         match prev {
             Some(task) => self.owner_leaves(m, task),

@@ -173,6 +173,8 @@ pub struct Machine {
     pub(super) mutexes: BTreeMap<u32, Mutex>,
     pub(super) kernel_mutexes: BTreeMap<u32, KernelMutex>,
     pub(super) semaphores: BTreeMap<u32, Semaphore>,
+    /// Who stands on the list of each desk.
+    pub(super) desks: BTreeMap<u32, VecDeque<TaskId>>,
     pub(super) rcu: Rcu,
     /// Who waits at each barrier.
     pub(super) barriers: BTreeMap<u32, Vec<TaskId>>,
@@ -248,6 +250,7 @@ impl World {
             mutexes: BTreeMap::new(),
             kernel_mutexes: BTreeMap::new(),
             semaphores: BTreeMap::new(),
+            desks: BTreeMap::new(),
             rcu: Rcu::default(),
             barriers: BTreeMap::new(),
             bpf_timers: HashMap::new(),

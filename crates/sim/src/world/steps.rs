@@ -1,5 +1,7 @@
 //! Tasks work off their steps.
 
+use std::collections::VecDeque;
+
 use super::lane::ENDLESS;
 use super::machine::Mode;
 use super::mutex::Tried;
@@ -8,6 +10,11 @@ use crate::kernel::TaskId;
 use crate::kernel::mask::CpuMask;
 use crate::program::Step;
 use crate::trace::{Spin, What};
+
+/// The semaphore that a task sleeps at until it is served; programs number their own from 0 on.
+fn own_semaphore(task: TaskId) -> u32 {
+    u32::MAX - task.0
+}
 
 impl World {
     /// A task was put on a CPU: it goes on where it was.
@@ -74,20 +81,36 @@ impl World {
                 }
                 Step::Until(period) => return self.sleep_until(m, cpu, task, (self.now / period + 1) * period),
                 Step::Wait(semaphore) => {
-                    let semaphore = self.machines[m.0 as usize].semaphores.entry(semaphore).or_default();
-                    if semaphore.count == 0 {
-                        semaphore.waiters.push_back(task);
-                        let state = self.state_mut(m, task);
-                        state.at += 1;
-                        state.slept = true;
-                        return self.block(m, cpu, task);
+                    if self.take(m, cpu, task, semaphore) {
+                        return;
                     }
-                    semaphore.count -= 1;
-                    self.state_mut(m, task).slept = false;
                     self.burden(m, cpu, self.costs.syscall);
                 }
-                Step::Post(semaphore) | Step::PostSync(semaphore) => {
+                Step::Served => {
+                    if self.take(m, cpu, task, own_semaphore(task)) {
+                        return;
+                    }
+                }
+                Step::Enlist(desk) => {
+                    self.machines[m.0 as usize].desks.entry(desk).or_default().push_back(task);
+                }
+                Step::Serve(desk) => {
+                    let first = self.machines[m.0 as usize].desks.get_mut(&desk).and_then(VecDeque::pop_front);
                     self.burden(m, cpu, self.costs.syscall);
+                    if first.is_some_and(|first| self.post(m, cpu, own_semaphore(first), false)) {
+                        let left = self.lane(m, cpu).left + self.costs.wake_window;
+                        self.work(m, cpu, task, left);
+                        return self.preempt_point(m, cpu);
+                    }
+                }
+                Step::Post(semaphore) | Step::PostSync(semaphore) | Step::PostNewest(semaphore) => {
+                    self.burden(m, cpu, self.costs.syscall);
+                    if let Step::PostNewest(_) = step
+                        && let Some(semaphore) = self.machines[m.0 as usize].semaphores.get_mut(&semaphore)
+                        && let Some(newest) = semaphore.waiters.pop_back()
+                    {
+                        semaphore.waiters.push_front(newest);
+                    }
                     if self.post(m, cpu, semaphore, matches!(step, Step::PostSync(_))) {
                         // The waker goes on when the task that it wakes is in its queue.
                         let left = self.lane(m, cpu).left + self.costs.wake_window;
@@ -164,9 +187,15 @@ impl World {
                         self.spin_over(m, other);
                     }
                 }
-                Step::Broadcast => {
-                    let mut others = self.machines[m.0 as usize].kernel.online.clone();
+                Step::Broadcast | Step::Membarrier => {
+                    let kernel = &self.machines[m.0 as usize].kernel;
+                    let process = |task: TaskId| kernel.task(task).tgid;
+                    let mut others = kernel.online.clone();
                     others.set(cpu, false);
+                    if step == Step::Membarrier {
+                        let runs = |cpu: &u32| kernel.cpu(*cpu).curr.is_some_and(|curr| process(curr) == process(task));
+                        others = others.iter().filter(runs).collect();
+                    }
                     if !others.is_empty() {
                         self.preempt_add(m, cpu, task, true);
                         return self.broadcast(m, cpu, task, &others);
@@ -223,6 +252,24 @@ impl World {
         let turn = state.timer_turn;
         self.plan(at, Event::Sleep { m, task, turn });
         self.block(m, cpu, task);
+    }
+
+    /// Takes one from a semaphore, or sleeps until there is one: then returns true.
+    fn take(&mut self, m: MachineId, cpu: u32, task: TaskId, semaphore: u32) -> bool {
+        let semaphore = self.machines[m.0 as usize].semaphores.entry(semaphore).or_default();
+        let sleeps = semaphore.count == 0;
+        if sleeps {
+            semaphore.waiters.push_back(task);
+        } else {
+            semaphore.count -= 1;
+        }
+        let state = self.state_mut(m, task);
+        state.slept = sleeps;
+        if sleeps {
+            state.at += 1;
+            self.block(m, cpu, task);
+        }
+        sleeps
     }
 
     fn block(&mut self, m: MachineId, cpu: u32, task: TaskId) {

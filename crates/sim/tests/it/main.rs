@@ -15,6 +15,7 @@ mod hotplug;
 mod invariants;
 mod kicks;
 mod peers;
+mod processes;
 mod races;
 mod rcu;
 mod replay;

@@ -8,7 +8,7 @@ use crate::session::Session;
 use anyhow::{Context, Result};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::FromRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 
 const CALLS: u32 = 200;
 const ROUND_TRIPS: u32 = 20;
@@ -66,28 +66,65 @@ pub(super) fn switch(session: &Session, slice: Slice) -> Result<Option<f64>> {
     let (from_peer, to_us) = pipe()?;
     let cpu = session.cpu(0);
     std::thread::scope(|scope| {
-        let (mut to_peer, mut from_peer) = (to_peer, from_peer);
         scope.spawn(move || {
             let (mut to_us, mut byte) = (to_us, [0]);
             let _ = cpu::pin(cpu);
             // Ends with the pipe.
             while from_us.read_exact(&mut byte).is_ok() && to_us.write_all(&byte).is_ok() {}
         });
-        let pinned = std::thread::scope(|inner| {
-            let measured = inner.spawn(move || {
-                cpu::pin(cpu).context("cannot pin a thread")?;
-                slice.per_operation(2 * ROUND_TRIPS, |switches| {
-                    for _ in 0..switches / 2 {
-                        to_peer.write_all(&[1])?;
-                        from_peer.read_exact(&mut [0])?;
-                    }
-                    Ok(())
-                })
-            });
-            measured.join().expect("measuring does not panic")
-        });
-        pinned.map(Some)
+        send_round(cpu, slice, to_peer, from_peer)
     })
+}
+
+/// The same to another process, ns: a change of the address space is in it.
+pub(super) fn process_switch(session: &Session, slice: Slice) -> Result<Option<f64>> {
+    let (from_us, to_peer) = pipe()?;
+    let (from_peer, to_us) = pipe()?;
+    let cpu = session.cpu(0);
+    // SAFETY: the child calls nothing but what is safe after a fork of a process with threads, and does not return.
+    let child = match unsafe { libc::fork() } {
+        -1 => return Err(io::Error::last_os_error()).context("cannot start a process"),
+        0 => echo(cpu, from_us.as_raw_fd(), to_us.as_raw_fd()),
+        child => child,
+    };
+    let measured = send_round(cpu, slice, to_peer, from_peer);
+    // SAFETY: the child is ours, and is waited for here alone; no status is asked for.
+    unsafe {
+        libc::kill(child, libc::SIGKILL);
+        libc::waitpid(child, std::ptr::null_mut(), 0);
+    }
+    measured
+}
+
+/// Sends back each byte that comes, until it is killed or its parent ends.
+fn echo(cpu: usize, from: RawFd, to: RawFd) -> ! {
+    let _ = cpu::pin(cpu);
+    // SAFETY: takes numbers.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    let mut byte = 0_u8;
+    loop {
+        let at = (&raw mut byte).cast();
+        // SAFETY: the byte is ours; descriptors that are closed give an error.
+        if unsafe { libc::read(from, at, 1) != 1 || libc::write(to, at, 1) != 1 } {
+            // SAFETY: ends the process at once.
+            unsafe { libc::_exit(0) };
+        }
+    }
+}
+
+/// Half a round trip of a byte from a thread that is pinned to the CPU to whoever sends it back, ns.
+fn send_round(cpu: usize, slice: Slice, mut to_peer: File, mut from_peer: File) -> Result<Option<f64>> {
+    let measured = std::thread::spawn(move || {
+        cpu::pin(cpu).context("cannot pin a thread")?;
+        slice.per_operation(2 * ROUND_TRIPS, |switches| {
+            for _ in 0..switches / 2 {
+                to_peer.write_all(&[1])?;
+                from_peer.read_exact(&mut [0])?;
+            }
+            Ok(())
+        })
+    });
+    measured.join().expect("measuring does not panic").map(Some)
 }
 
 /// A copy from cache to cache, MB/s.

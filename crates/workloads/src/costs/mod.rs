@@ -62,6 +62,7 @@ const ALL: &[(&Metric, Measure)] = &[
     (&catalog::SYSCALL, local::syscall),
     (&catalog::PAGE_FAULT, local::page_fault),
     (&catalog::SWITCH, local::switch),
+    (&catalog::PROCESS_SWITCH, local::process_switch),
     (&catalog::COPY, local::copy),
     (&catalog::TIMER_LATE, local::timer),
     (&catalog::CLOCK_READ, local::clock),
