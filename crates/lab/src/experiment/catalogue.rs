@@ -36,6 +36,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("latency-plain", include_str!("../../experiments/latency-plain.toml")),
     ("lifecycle", include_str!("../../experiments/lifecycle.toml")),
     ("migration", include_str!("../../experiments/migration.toml")),
+    ("messages", include_str!("../../experiments/messages.toml")),
     ("mixed", include_str!("../../experiments/mixed.toml")),
     ("office", include_str!("../../experiments/office.toml")),
     ("overcommit", include_str!("../../experiments/overcommit.toml")),

@@ -12,7 +12,7 @@ use super::CostArgs;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The lab's stored results.
-    #[arg(default_value = "docs/results/tour.json.gz")]
+    #[arg(default_values = ["docs/results/tour.json.gz", "docs/results/messages.json.gz"])]
     results: Vec<PathBuf>,
     /// Runs of each load and arm, of which the median is taken.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..100))]

@@ -70,6 +70,12 @@ pub const EXPERIMENTS: &[Experiment] = &[
         FOUR_TIMES,
         Load::HACKBENCH,
     ),
+    Experiment::of(
+        "overcommit/hackbench-threads",
+        "messages through pipes, in rounds of threads",
+        FOUR_TIMES,
+        Load::HACKBENCH_THREADS,
+    ),
     Experiment::of("overcommit/pipes", "messages through pipes without an end", FOUR_TIMES, Load::PIPES),
     Experiment::of("overcommit/lock", "threads on one kernel lock, one a vCPU", FOUR_TIMES, Load::LOCK),
     Experiment::of("overcommit/shootdown", "an interrupt that each CPU answers", FOUR_TIMES, Load::SHOOTDOWN),

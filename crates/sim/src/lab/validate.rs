@@ -69,9 +69,9 @@ fn predict(experiment: &Experiment, seeds: u64, costs: Costs) -> BTreeMap<(&'sta
         .collect()
 }
 
-/// The experiment in the lab's files that a modelled one stands for: `tour` is a part of `overcommit`.
+/// The experiment in the lab's files that a modelled one stands for: `tour` and `messages` are parts of `overcommit`.
 fn experiment_of(results: &Results) -> &str {
-    if results.experiment == "tour" { "overcommit" } else { &results.experiment }
+    if matches!(results.experiment.as_str(), "tour" | "messages") { "overcommit" } else { &results.experiment }
 }
 
 /// Predicts all rows of a result whose loads are modelled.

@@ -29,6 +29,17 @@ pub(crate) struct Args {
     /// Messages from each sender to each receiver in a round
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=1_000_000), value_name = "N")]
     loops: u64,
+    /// What senders and receivers are
+    #[arg(long, value_enum, default_value = "processes")]
+    tasks: Tasks,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Tasks {
+    /// A process each, as by hackbench's own default: to switch changes the address space
+    Processes,
+    /// Threads of one process
+    Threads,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
@@ -40,7 +51,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         for (flag, value) in [("-g", groups), ("-f", args.fds), ("-l", args.loops)] {
             command.arg(flag).arg(value.to_string());
         }
-        command.arg("--pipe");
+        command.arg("--pipe").arg(match args.tasks {
+            Tasks::Processes => "--process",
+            Tasks::Threads => "--threads",
+        });
         match child::run(&session, &mut command, "rt-tests", seconds, child::Late::End)? {
             // An interrupted round has no figure.
             Some(done) if done.reason == Reason::Signal => Ok(Some((0.0, Reason::Signal))),
