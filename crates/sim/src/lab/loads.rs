@@ -234,8 +234,7 @@ fn rounds(
     // One write to the pipe that all of them poll: they are woken under the lock of its queue.
     let started = [&[Lock(0)][..], &[PostNewest(START)].repeat(processes), &[Unlock(0)]].concat();
     let ended = [Wait(ENDED)].repeat(processes);
-    let round =
-        [&[about(500 * US)], &made[..], &ready, &[Begin], &started, &ended, &[Done]].concat();
+    let round = [&[about(500 * US)], &made[..], &ready, &[Begin], &started, &ended, &[Done]].concat();
     vec![tasks(world, m, "messages", 1, &round)]
 }
 
