@@ -97,25 +97,14 @@ impl World {
                 Step::Serve(desk) => {
                     let first = self.machines[m.0 as usize].desks.get_mut(&desk).and_then(VecDeque::pop_front);
                     self.burden(m, cpu, self.costs.syscall);
-                    if first.is_some_and(|first| self.post(m, cpu, own_semaphore(first), false)) {
-                        let left = self.lane(m, cpu).left + self.costs.wake_window;
-                        self.work(m, cpu, task, left);
-                        return self.preempt_point(m, cpu);
+                    if first.is_some_and(|first| self.post(m, cpu, own_semaphore(first), step)) {
+                        return self.has_woken(m, cpu, task);
                     }
                 }
                 Step::Post(semaphore) | Step::PostSync(semaphore) | Step::PostNewest(semaphore) => {
                     self.burden(m, cpu, self.costs.syscall);
-                    if let Step::PostNewest(_) = step
-                        && let Some(semaphore) = self.machines[m.0 as usize].semaphores.get_mut(&semaphore)
-                        && let Some(newest) = semaphore.waiters.pop_back()
-                    {
-                        semaphore.waiters.push_front(newest);
-                    }
-                    if self.post(m, cpu, semaphore, matches!(step, Step::PostSync(_))) {
-                        // The waker goes on when the task that it wakes is in its queue.
-                        let left = self.lane(m, cpu).left + self.costs.wake_window;
-                        self.work(m, cpu, task, left);
-                        return self.preempt_point(m, cpu);
+                    if self.post(m, cpu, semaphore, step) {
+                        return self.has_woken(m, cpu, task);
                     }
                 }
                 Step::Lock(lock) => {
@@ -165,16 +154,12 @@ impl World {
                 },
                 Step::KernelRelease(number) => {
                     if self.release_kernel_mutex(m, cpu, task, number) {
-                        let left = self.lane(m, cpu).left + self.costs.wake_window;
-                        self.work(m, cpu, task, left);
-                        return self.preempt_point(m, cpu);
+                        return self.has_woken(m, cpu, task);
                     }
                 }
                 Step::Release => {
                     if self.release_mutex(m, cpu, task) {
-                        let left = self.lane(m, cpu).left + self.costs.wake_window;
-                        self.work(m, cpu, task, left);
-                        return self.preempt_point(m, cpu);
+                        return self.has_woken(m, cpu, task);
                     }
                 }
                 Step::Barrier(barrier, parties) => {
@@ -279,15 +264,26 @@ impl World {
         self.schedule(m, cpu);
     }
 
-    /// Returns whether somebody was woken.
-    fn post(&mut self, m: MachineId, cpu: u32, semaphore: u32, sync: bool) -> bool {
+    /// Gives one to a semaphore, as the step does. Returns whether somebody was woken.
+    fn post(&mut self, m: MachineId, cpu: u32, semaphore: u32, step: Step) -> bool {
         let semaphore = self.machines[m.0 as usize].semaphores.entry(semaphore).or_default();
-        let Some(waiter) = semaphore.waiters.pop_front() else {
+        let waiter = match step {
+            Step::PostNewest(_) => semaphore.waiters.pop_back(),
+            _ => semaphore.waiters.pop_front(),
+        };
+        let Some(waiter) = waiter else {
             semaphore.count += 1;
             return false;
         };
-        self.wake(m, cpu, waiter, sync);
+        self.wake(m, cpu, waiter, matches!(step, Step::PostSync(_)));
         true
+    }
+
+    /// A task whose step has woken another: it goes on when that one is in its queue.
+    fn has_woken(&mut self, m: MachineId, cpu: u32, task: TaskId) {
+        let left = self.lane(m, cpu).left + self.costs.wake_window;
+        self.work(m, cpu, task, left);
+        self.preempt_point(m, cpu);
     }
 
     /// Takes a spinning lock, or begins to spin for it: then returns true.
