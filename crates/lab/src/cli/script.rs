@@ -6,7 +6,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use crossbeam_channel::RecvTimeoutError;
-use entrain_lab_machine::machine::{Command, GuestSpec, Machine, Running, Target};
+use entrain_lab_machine::machine::{Command, GuestSpec, Machine, Running, Target, pace::Pace};
 
 /// What a line of a script asks for.
 #[derive(Debug, PartialEq)]
@@ -21,6 +21,7 @@ enum Line<'a> {
     Pause(usize),
     Resume(usize),
     Profile { seconds: f64, file: &'a str },
+    Pace(Pace),
 }
 
 /// Help on scripts, for the command's long help.
@@ -34,6 +35,7 @@ Without a terminal, lines are read from stdin and run one after the other:
   %start VCPUS MIB           starts one more guest
   %stop N, %reset N, %pause N, %resume N
   %profile SECONDS FILE      samples what the host machine's CPUs run while the next lines go on
+  %pace N                    its time passes N times slower from now on, as where `run` comes to an arm's loads
 A line '# …' is a comment. The exit status is that of the last line that failed.";
 
 fn parse(text: &str, default: Target) -> anyhow::Result<Line<'_>> {
@@ -64,6 +66,7 @@ fn parse(text: &str, default: Target) -> anyhow::Result<Line<'_>> {
         ["pause", n] => Line::Pause(guest(n)?),
         ["resume", n] => Line::Resume(guest(n)?),
         ["profile", seconds, file] => Line::Profile { seconds: span(seconds)?, file },
+        ["pace", n] => Line::Pace(n.parse().map_err(anyhow::Error::msg)?),
         _ => bail!("unknown order '%{order}' (see entrain lab shell --help)"),
     })
 }
@@ -154,6 +157,7 @@ fn one<'a>(
             let (span, file) = (Duration::from_secs_f64(seconds), file.to_owned());
             scope.spawn(move || profile(machine, span, &file));
         }
+        Line::Pace(pace) => machine.set_pace(machine.factor_of(pace)?)?,
     }
     Ok(0)
 }
@@ -188,11 +192,12 @@ mod tests {
         assert_eq!(parse("%start 4 384"), Line::Start { vcpus: 4, memory_mib: 384 });
         assert_eq!(parse("%reset 1"), Line::Reset(1));
         assert_eq!(parse("%profile 0.5 a.txt"), Line::Profile { seconds: 0.5, file: "a.txt" });
+        assert_eq!(parse("%pace 16"), Line::Pace(Pace::Times(16.0)));
     }
 
     #[test]
     fn mistakes_are_told() {
-        for text in ["@x ls", "@1", "%reset", "%reset x", "%boil 3", "%profile -1 a", "%profile nan a"] {
+        for text in ["@x ls", "@1", "%reset", "%reset x", "%boil 3", "%profile -1 a", "%profile nan a", "%pace 0"] {
             assert!(parse(text, Target::Host).is_err(), "{text}");
         }
     }

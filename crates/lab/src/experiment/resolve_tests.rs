@@ -46,7 +46,7 @@ fn an_arm_has_what_it_uses_and_its_own() {
     assert_eq!((stock.name.as_ref().as_str(), stock.steps.len()), ("stock", 0));
     assert_eq!((both.name.as_ref().as_str(), both.title.as_str()), ("entrain-both", "mine"));
     let steps: Vec<String> = both.steps.iter().map(|step| words(&step.run)).collect();
-    assert_eq!(steps[..2], ["entrain guest --mode schedule", "entrain host --mode schedule"]);
+    assert_eq!(steps[..2], ["entrain guest --mode schedule --always", "entrain host --mode schedule"]);
     assert!(steps[2].contains("--paired") && steps[3].contains("attached"), "{steps:?}");
 }
 
