@@ -29,6 +29,7 @@ struct entrain_yield_in {
 	entrain_u32 allowed; /* target may run on the yielder's CPU */
 	entrain_u32 level;   /* enum entrain_critical of the target when it was switched out */
 	entrain_u32 owes;    /* an interrupt waits for the target: the one who spins may have sent it */
+	entrain_u32 named;   /* the guest says that it is the target that the yielder spins for */
 	entrain_u32 next;    /* a CPU is to take it next, by another yield */
 	/* ns since the CPU last went to somebody by his clock: yields hand on what is left of a turn */
 	entrain_u64 turn;
@@ -49,7 +50,7 @@ ENTRAIN_POLICY enum entrain_yield_verdict entrain_yield(const struct entrain_yie
 		return ENTRAIN_YIELD_NOT_ALLOWED;
 	if (in->next)
 		return ENTRAIN_YIELD_JUST_BOOSTED;
-	if (!in->owes && (in->level == ENTRAIN_CRITICAL_USER || in->level == ENTRAIN_CRITICAL_FREE))
+	if (!in->owes && !in->named && (in->level == ENTRAIN_CRITICAL_USER || in->level == ENTRAIN_CRITICAL_FREE))
 		return ENTRAIN_YIELD_HOLDS_NOTHING;
 	if (in->turn >= l->turn)
 		return ENTRAIN_YIELD_UNFAIR;

@@ -88,16 +88,33 @@ struct entrain_page *sim_page(__u32 cpu, __u64 seed)
 	return page;
 }
 
-/* A vCPU's task comes to the queue of a sleeping lock, or leaves it: by osq_lock() returning false, or by osq_unlock(). */
-void sim_spins(__u32 cpu, bool in, bool head)
+/*
+ * A vCPU's task comes to the queue of a sleeping lock, behind a task of the CPU `last` - 1 (0: behind nobody), or
+ * leaves it: by osq_lock() returning false, or by osq_unlock().
+ */
+void sim_spins(__u32 cpu, __u32 in, __u32 head, __u32 last)
 {
+	struct optimistic_spin_queue queue = {.tail.counter = last};
+
 	sim.cpu = cpu;
 	if (in)
-		spin_begins(NULL);
+		spin_begins(&queue);
 	else if (head)
-		spin_ends(NULL);
+		spin_ends(&queue);
 	else
-		spin_is_left(NULL, 0);
+		spin_is_left(&queue, 0);
+}
+
+/* It looks for the owner, which is on the CPU `owner`, or has done so; `waiter`: one that has slept. */
+void sim_spins_on_owner(__u32 cpu, __u32 begins, __u32 owner, __u32 waiter)
+{
+	struct task_struct task = {.thread_info.cpu = owner};
+
+	sim.cpu = cpu;
+	if (begins)
+		mutex_spin_begins(NULL, &task);
+	else
+		mutex_spin_ends(NULL, &task, NULL, waiter ? &task : NULL);
 }
 
 /* A guest that lies: whatever its own words of a page can hold. */

@@ -5,6 +5,8 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 
 use libbpf_rs::OpenObject;
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::Func;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 
 use crate::error::GuestError;
@@ -45,6 +47,13 @@ fn load(pages: &Pages) -> libbpf_rs::Result<SpinsSkel<'static>> {
     let object = Box::leak(Box::new(MaybeUninit::<OpenObject>::uninit()));
     let mut open = SpinsSkelBuilder::default().open(object)?;
     open.maps.entrain_pages.reuse_fd(pages.fd().as_fd())?;
+    // Functions of one file each, which a compiler may have inlined: without them the host is not told for whom.
+    let btf = Btf::from_vmlinux()?;
+    let has = |name| btf.type_by_name::<Func<'_>>(name).is_some();
+    let (mutex, rwsem) = (has("mutex_spin_on_owner"), has("rwsem_spin_on_owner"));
+    open.progs.mutex_spin_begins.set_autoload(mutex);
+    open.progs.mutex_spin_ends.set_autoload(mutex);
+    open.progs.rwsem_spin_begins.set_autoload(rwsem);
     let mut skel = open.load()?;
     skel.attach()?;
     Ok(skel)

@@ -38,6 +38,8 @@ pub(super) struct KernelTries {
     spun: bool,
     /// What it spins for has changed: no trap, only a look.
     looks: bool,
+    /// Whom the host was told of as the one that it spins for.
+    told: Option<TaskId>,
 }
 
 impl KernelTries {
@@ -79,10 +81,14 @@ impl World {
                 self.preempt_add(m, cpu, task, true);
                 self.state_mut(m, task).kernel_tries.spins = true;
                 if !waits {
-                    self.machines[m.0 as usize].kernel_mutexes.entry(number).or_default().spinners.push_back(task);
-                    self.tell_spins(m, cpu, true, false);
+                    let machine = &mut self.machines[m.0 as usize];
+                    let spinners = &mut machine.kernel_mutexes.entry(number).or_default().spinners;
+                    let last = spinners.back().map_or(0, |last| 1 + machine.kernel.task(*last).cpu);
+                    spinners.push_back(task);
+                    self.tell_spins(m, cpu, true, false, last);
                 }
             }
+            self.tell_owner(m, cpu, task, number, owner);
             return Tried::Spins(number);
         }
         self.spin_ends(m, cpu, task, number);
@@ -124,27 +130,45 @@ impl World {
         }
         self.state_mut(m, task).kernel_tries.spins = false;
         self.preempt_add(m, cpu, task, false);
+        if self.state_mut(m, task).kernel_tries.told.take().is_some() {
+            let waits = self.state(m, task).kernel_tries.waits;
+            self.call_spins(m, cpu, "sim_spins_on_owner", [0, 0, u32::from(waits)]);
+        }
         let mutex = self.machines[m.0 as usize].kernel_mutexes.entry(number).or_default();
         let Some(place) = mutex.spinners.iter().position(|spinner| *spinner == task) else { return };
         mutex.spinners.remove(place);
         let next = mutex.spinners.front().copied().filter(|_| place == 0);
-        self.tell_spins(m, cpu, false, place == 0);
+        self.tell_spins(m, cpu, false, place == 0, 0);
         if let Some(next) = next {
             self.looks_again(m, next);
         }
     }
 
-    /// The agent's programs at the queue of spinners: `spins.bpf.c`.
-    fn tell_spins(&mut self, m: MachineId, cpu: u32, enters: bool, head: bool) {
+    /// The agent's programs at the queue of spinners: `spins.bpf.c`. `last`: 1 + the CPU of the last one in it.
+    fn tell_spins(&mut self, m: MachineId, cpu: u32, enters: bool, head: bool, last: u32) {
+        self.call_spins(m, cpu, "sim_spins", [u32::from(enters), u32::from(head), last]);
+    }
+
+    /// The same where one that polls looks for the owner.
+    fn tell_owner(&mut self, m: MachineId, cpu: u32, task: TaskId, number: u32, owner: Option<TaskId>) {
+        let head = self.machines[m.0 as usize].kernel_mutexes[&number].spinners.front() == Some(&task);
+        let KernelTries { waits, told, .. } = self.state(m, task).kernel_tries;
+        let Some(owner) = owner.filter(|owner| (head || waits) && told != Some(*owner)) else { return };
+        self.state_mut(m, task).kernel_tries.told = Some(owner);
+        let on = self.machines[m.0 as usize].kernel.task(owner).cpu;
+        self.call_spins(m, cpu, "sim_spins_on_owner", [1, on, u32::from(waits)]);
+    }
+
+    fn call_spins(&mut self, m: MachineId, cpu: u32, function: &str, [first, second, third]: [u32; 3]) {
         if m == HOST || !self.vms[m.0 as usize - 1].paired {
             return;
         }
         self.burden(m, cpu, self.costs.operation + self.costs.helper);
         self.machines[m.0 as usize].kernel.object_call(|object| {
-            // SAFETY: the function has this type in native/guest.c; the guest has this CPU.
+            // SAFETY: both functions have this type in native/guest.c; the guest has this CPU.
             unsafe {
-                let spins: unsafe extern "C" fn(u32, bool, bool) = object.function("sim_spins");
-                spins(cpu, enters, head);
+                let spins: unsafe extern "C" fn(u32, u32, u32, u32) = object.function(function);
+                spins(cpu, first, second, third);
             }
         });
     }

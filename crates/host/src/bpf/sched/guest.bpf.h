@@ -112,6 +112,38 @@ static __always_inline __u32 task__critical(struct task_struct *p, const struct 
 	return critical__level(seen, counted, count, use_spins && vcpu__spins(vcpu, pairing));
 }
 
+/* Whether the guest of a vCPU says when that one spins for a sleeping lock. */
+static __always_inline bool task__tells(const struct task_struct *p, const struct task_ctx *t)
+{
+	struct entrain_vcpu *vcpu = use_spins ? task__vcpu(p, t) : NULL;
+
+	return vcpu && READ_ONCE(vcpu->tells);
+}
+
+/* What a guest says of a vCPU: its number, and for which one it spins for a sleeping lock; 1 + each, 0 = nothing. */
+struct spin_words {
+	__u64 number;
+	__u64 spins_for;
+};
+
+static __always_inline struct spin_words task__spin_words(struct task_struct *p, const struct task_ctx *t)
+{
+	struct entrain_vcpu *vcpu = use_spins ? task__vcpu(p, t) : NULL;
+	struct spin_words words = {};
+	struct entrain_pairing *pairing;
+	struct entrain_page *page;
+
+	if (!vcpu)
+		return words;
+	pairing = vcpu__pairing(vcpu, p);
+	page = pairing ? pairing->page : NULL;
+	if (page) {
+		words.number = 1 + READ_ONCE(page->header.vcpu);
+		words.spins_for = vcpu__spins_for(vcpu, pairing);
+	}
+	return words;
+}
+
 /* The same of one that may be taken off its CPU now; kept for whoever asks within this switch. */
 static __always_inline __u32 task__sample(struct task_struct *p, const struct task_ctx *t, __u64 kvm_vcpu)
 {

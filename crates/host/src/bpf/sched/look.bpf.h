@@ -5,6 +5,7 @@
 
 #include "idle.bpf.h"
 #include "grant.bpf.h"
+#include "yield.bpf.h"
 
 /*
  * Whether the task that runs is to be interrupted: since a guest's timer is due, since somebody may take the CPU, or
@@ -85,27 +86,28 @@ static __always_inline void cpu__interrupt(struct cpu_ctx *c, __u32 cpu)
 
 /*
  * Where tasks have come to the queue since the timer came last, more will: it comes again when the next of them may
- * want to be let in.
+ * want to be let in. And where others wait and whoever runs may spin without a trap, to see that.
  */
-static __always_inline void cpu__looks_on(struct cpu_ctx *c, __u32 cpu, __u64 now)
+static __always_inline void cpu__looks_on(struct cpu_ctx *c, __u32 cpu, bool polls, __u64 now)
 {
 	__u32 joined = READ_ONCE(c->joined);
 
-	if (joined != c->looked)
+	if (joined != c->looked || polls)
 		cpu__alarm_turn(c, cpu, now + cpu__peace(c) + cpu__look_later(c), now);
 	c->looked = joined;
 }
 
 /* Somebody waits for the turn of the one who runs to end. */
-static __always_inline void cpu__look_at_turn(struct cpu_ctx *c, __u32 cpu, __u64 now)
+static __always_inline void cpu__look_at_turn(struct task_struct *p, struct task_ctx *t, struct cpu_ctx *c, __u32 cpu,
+					      __u64 now)
 {
 	__u64 at = cpu__next_look(c, cpu, now);
 
-	if (cpu__interrupts(c, cpu, at, now)) {
+	if (cpu__interrupts(c, cpu, at, now) || spinner__polls(p, t, cpu)) {
 		cpu__interrupt(c, cpu);
 	} else {
 		cpu__look_in_vain(c);
-		cpu__looks_on(c, cpu, now);
+		cpu__looks_on(c, cpu, task__tells(p, t), now);
 		cpu__turn_ends(c, cpu, now);
 	}
 }
@@ -141,13 +143,13 @@ static int cpu__look(void *map, __u32 *key, struct entry_timer *r)
 	if (t && t->started && c->granted)
 		cpu__look_at_grant(p, t, c, cpu, now);
 	else if (t && t->started && c->waiting > 0)
-		cpu__look_at_turn(c, cpu, now);
+		cpu__look_at_turn(p, t, c, cpu, now);
 	else if (t && t->started && cpu__should_fetch(cpu, now))
 		cpu__interrupt(c, cpu);
 	else
 		cpu__look_in_vain(c);
 	if (!c->alarm)
-		cpu__looks_on(c, cpu, now);
+		cpu__looks_on(c, cpu, c->waiting > 0 && t && task__tells(p, t), now);
 	bpf_rcu_read_unlock();
 	return 0;
 }

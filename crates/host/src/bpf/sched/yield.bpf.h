@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A vCPU that spins gives its CPU to a sibling, if that is of use: to the one that KVM proposes (ops.yield), or to one
- * that has an interrupt to take. KVM would propose that one, too, but knows of it only with APIC virtualization: on
- * arm64 and elsewhere it leaves out whoever was preempted in user mode, and who waits for the answers of its siblings
- * spins in vain.
+ * A vCPU that spins gives its CPU to a sibling, if that is of use: to the one that KVM proposes (ops.yield), to one that
+ * has an interrupt to take, or to the one that its guest says it spins for (reference 3 wanted to know that one). KVM
+ * would propose the second, too, but knows of it only with APIC virtualization: on arm64 and elsewhere it leaves out
+ * whoever was preempted in user mode, and who waits for the answers of its siblings spins in vain. The third it does not
+ * know: the owner of a sleeping lock looks as if it held nothing.
  */
 #ifndef ENTRAIN_SCHED_YIELD_BPF_H
 #define ENTRAIN_SCHED_YIELD_BPF_H
@@ -15,6 +16,9 @@
 
 /* Tasks looked at in each of them. Bounds the work per spin whatever the number of VMs. */
 #define SIBLING_SCAN 6
+
+/* Who spins for a lock may wait for one that spins itself, for another: so many of them are followed. */
+#define SPIN_CHAIN 3
 
 /* Who spins, and where. */
 struct spinner {
@@ -71,7 +75,7 @@ static __always_inline bool task__is_next(const struct task_struct *p, const str
 
 /* Whether the vCPU that spins is to give way to a sibling; if so the sibling is next here. */
 static __always_inline bool spinner__give_way(const struct spinner *s, struct task_struct *to, struct task_ctx *t,
-					      bool owes)
+					      bool owes, bool named)
 {
 	struct entrain_yield_limits limits = {.turn = s->turn};
 	struct entrain_yield_in in = {};
@@ -83,6 +87,7 @@ static __always_inline bool spinner__give_way(const struct spinner *s, struct ta
 	in.allowed = !to->migration_disabled && bpf_cpumask_test_cpu(s->cpu, to->cpus_ptr);
 	in.level = t->level;
 	in.owes = owes;
+	in.named = named;
 	in.next = task__is_next(to, t, s->now);
 	in.turn = s->passed;
 	verdict = entrain_yield(&in, &limits);
@@ -92,7 +97,7 @@ static __always_inline bool spinner__give_way(const struct spinner *s, struct ta
 	if (entrain_critical_holds(t->level))
 		stay = lend_ns ? STAY_FOR_SECTION : STAY_FULL;
 	else
-		stay = owes ? STAY_FOR_INTERRUPT : STAY_FULL;
+		stay = owes && !named ? STAY_FOR_INTERRUPT : STAY_FULL;
 	t->next_on = s->cpu;
 	/* One whose place that one takes, and whose timer is due, is looked for again. */
 	if (s->c->next && s->c->next_stay == STAY_FOR_TIMER)
@@ -106,6 +111,14 @@ static __always_inline bool spinner__give_way(const struct spinner *s, struct ta
 static __always_inline bool spinner__has_found(const struct spinner *s)
 {
 	return s->ctx->leaving == LEAVING_YIELDED && cpu__has_next(s->c, s->now);
+}
+
+/* Whether its guest says that it spins for this one. */
+static __always_inline bool spinner__names(const struct spinner *s, struct task_struct *to, const struct task_ctx *t)
+{
+	__u64 spins_for = task__spin_words(s->task, s->ctx).spins_for;
+
+	return spins_for && s->task->tgid == to->tgid && task__spin_words(to, t).number == spins_for;
 }
 
 /* Called with the run-queue locks of both held, so neither moves meanwhile. */
@@ -127,7 +140,8 @@ static __always_inline bool spinner__yield(struct task_struct *from, struct task
 		return true;
 	}
 	/* Where posted interrupts cannot be seen, KVM's word stands: it proposes nobody in user mode without one. */
-	if (!spinner__give_way(&s, to, t, kvm_vcpu__owes(t->kvm_vcpu) != OWES_NOTHING) && !spinner__turn_over(&s))
+	if (!spinner__give_way(&s, to, t, kvm_vcpu__owes(t->kvm_vcpu) != OWES_NOTHING, spinner__names(&s, to, t)) &&
+	    !spinner__turn_over(&s))
 		return false;
 	s.c->spinner = entrain_critical_holds(t->level) ? from->scx.tid : 0;
 	spinner__leave(&s);
@@ -166,8 +180,82 @@ static __always_inline void spinner__looked(struct task_ctx *t, __u64 began)
 }
 
 /*
- * The vCPU of the current thread spins: a sibling that owes an answer takes its CPU, for a moment. No lock is held:
- * what is seen of the siblings may be out of date, and task__take() looks again.
+ * The vCPU `number` - 1 of the VM `tgid`, if it waits in a queue near `cpu`: its scx tid, and for whom it spins itself.
+ * A function of its own for the verifier.
+ */
+__noinline __u64 sibling__queued(__u32 cpu, __s32 tgid, __u64 number, __u64 *spins_for)
+{
+	const struct cpu_ctx *c = cpu__ctx(cpu);
+	struct task_struct *p;
+	__u32 i;
+
+	bpf_for (i, 0, SPIN_SCAN) {
+		__s32 other = llc__cpu(c, i);
+		__u32 seen = 0;
+
+		if (other < 0)
+			break;
+		bpf_for_each (scx_dsq, p, DSQ_CPU(other), 0) {
+			struct task_ctx *t = task__ctx(p);
+			struct spin_words words;
+
+			if (seen++ >= SIBLING_SCAN)
+				break;
+			if (!t || p->tgid != tgid)
+				continue;
+			words = task__spin_words(p, t);
+			if (words.number != number)
+				continue;
+			if (spins_for)
+				*spins_for = words.spins_for;
+			return p->scx.tid;
+		}
+	}
+	return 0;
+}
+
+/*
+ * Its guest says that it spins for a sibling, or for one that spins for another: the last of them that waits for a CPU
+ * is next here. Whoever runs is waited for.
+ */
+static __always_inline bool spinner__hands_on(const struct spinner *s)
+{
+	__u64 number = task__spin_words(s->task, s->ctx).spins_for, spins_for = 0, tid = 0, found;
+	struct task_struct *to;
+	struct task_ctx *t;
+	__u32 i;
+
+	bpf_for (i, 0, SPIN_CHAIN) {
+		if (!number)
+			break;
+		found = sibling__queued(s->cpu, s->task->tgid, number, &spins_for);
+		if (!found)
+			break;
+		tid = found;
+		number = spins_for == number ? 0 : spins_for;
+	}
+	to = tid ? scx_bpf_tid_to_task(tid) : NULL;
+	t = to ? task__ctx(to) : NULL;
+	return t && spinner__give_way(s, to, t, false, true);
+}
+
+/*
+ * The vCPU that runs here may spin for a sleeping lock, and at the head of its queue it does so without a trap (arm64):
+ * the timer looks. Returns whether its CPU changes hands.
+ */
+static __always_inline bool spinner__polls(struct task_struct *p, struct task_ctx *t, __u32 cpu)
+{
+	struct spinner s;
+
+	if (!use_yield || !spinner__find(&s, p, t, cpu) || cpu__has_next(s.c, s.now) || !spinner__hands_on(&s))
+		return false;
+	spinner__leave_now(&s);
+	return true;
+}
+
+/*
+ * The vCPU of the current thread spins: a sibling that owes an answer takes its CPU, for a moment, or the one that it
+ * spins for. No lock is held: what is seen of the siblings may be out of date, and task__take() looks again.
  */
 static __always_inline void spinner__look(struct task_struct *p, struct task_ctx *t)
 {
@@ -178,7 +266,7 @@ static __always_inline void spinner__look(struct task_struct *p, struct task_ctx
 	if (!spinner__find(&s, p, t, bpf_get_smp_processor_id()) || cpu__has_next(s.c, s.now))
 		return;
 	t->spun = s.now;
-	if (spinner__turn_over(&s)) {
+	if (spinner__turn_over(&s) || spinner__hands_on(&s)) {
 		spinner__leave_now(&s);
 		return;
 	}
@@ -197,7 +285,7 @@ static __always_inline void spinner__look(struct task_struct *p, struct task_ctx
 			if (!u || to->tgid != p->tgid || entrain_critical_holds(u->level) ||
 			    kvm_vcpu__owes(u->kvm_vcpu) != OWES_ANSWER)
 				continue;
-			if (spinner__give_way(&s, to, u, true)) {
+			if (spinner__give_way(&s, to, u, true, false)) {
 				spinner__leave_now(&s);
 				return;
 			}
