@@ -52,6 +52,7 @@ fn yields(data: &mut Unstructured<'_>) -> Result<()> {
         allowed: data.arbitrary()?,
         level: data.arbitrary()?,
         owes: data.arbitrary()?,
+        named: data.arbitrary()?,
         next: data.arbitrary()?,
         turn: data.arbitrary()?,
     };

@@ -40,7 +40,7 @@ fn main() {
         extend_repay(&mut account, 4_000_000, 3_000_000);
     });
     measure("yield", |n| {
-        let input = YieldIn { waiting: 1, sibling: 1, allowed: 1, level: 5, owes: 0, next: 0, turn: n & 7 };
+        let input = YieldIn { waiting: 1, sibling: 1, allowed: 1, level: 5, owes: 0, named: 0, next: 0, turn: n & 7 };
         black_box(yield_to(black_box(&input), &YieldLimits { turn: 6_000_000 }));
     });
     measure("preempt", |n| {

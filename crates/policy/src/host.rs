@@ -91,6 +91,8 @@ pub struct YieldIn {
     pub level: u32,
     /// An interrupt waits for it.
     pub owes: u32,
+    /// The guest says that the yielder spins for it.
+    pub named: u32,
     /// A CPU is to take it next, by another yield.
     pub next: u32,
     /// Since the CPU last went to somebody by his clock, ns.

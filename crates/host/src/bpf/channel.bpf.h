@@ -218,23 +218,17 @@ static __always_inline bool vcpu__preempt_count(struct entrain_vcpu *vcpu, struc
 }
 
 /*
- * What the guest says that a vCPU of its spins for, for a sleeping lock: 1 + the number of another vCPU, or of this one
- * where it is not known for whom; 0 = it does not spin so. Threat model: by a lie a guest gives up what its preempt
+ * Whether a vCPU spins for a sleeping lock: its guest says so. Threat model: by a lie a guest gives up what its preempt
  * count would have bought it, and hands its own turns on within the VM; nobody else gains or loses anything.
  */
-static __always_inline __u64 vcpu__spins_for(const struct entrain_vcpu *vcpu, struct entrain_pairing *pairing)
+static __always_inline bool vcpu__spins(const struct entrain_vcpu *vcpu, struct entrain_pairing *pairing)
 {
 	struct entrain_page *page;
 
 	if (!pairing || !READ_ONCE(vcpu->tells))
-		return 0;
+		return false;
 	page = pairing->page;
-	return page ? READ_ONCE(page->guest.spins_for) : 0;
-}
-
-static __always_inline bool vcpu__spins(const struct entrain_vcpu *vcpu, struct entrain_pairing *pairing)
-{
-	return vcpu__spins_for(vcpu, pairing) != 0;
+	return page && READ_ONCE(page->guest.spins_for);
 }
 
 /*

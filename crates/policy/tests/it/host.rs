@@ -202,15 +202,15 @@ proptest! {
 
     #[test]
     fn only_a_waiting_sibling_that_may_hold_something_is_followed(
-        waiting in 0..2u32, sibling in 0..2u32, allowed in 0..2u32, level in any::<u32>(), owes in 0..2u32, next in 0..2u32, turn in 0..12_000_000u64
+        waiting in 0..2u32, sibling in 0..2u32, allowed in 0..2u32, level in any::<u32>(), owes in 0..2u32, named in 0..2u32, next in 0..2u32, turn in 0..12_000_000u64
     ) {
         let limits = YieldLimits { turn: 6_000_000 };
-        let verdict = yield_to(&YieldIn { waiting, sibling, allowed, level, owes, next, turn }, &limits);
+        let verdict = yield_to(&YieldIn { waiting, sibling, allowed, level, owes, named, next, turn }, &limits);
         if verdict == Yield::Honoured {
             prop_assert!(waiting == 1 && sibling == 1 && allowed == 1);
             prop_assert!(next == 0);
             prop_assert!(turn < limits.turn, "no yield makes a turn longer");
-            prop_assert!(owes == 1 || (level != Critical::User as u32 && level != Critical::Free as u32));
+            prop_assert!(owes == 1 || named == 1 || (level != Critical::User as u32 && level != Critical::Free as u32));
         }
         if sibling == 0 {
             prop_assert_eq!(verdict, Yield::Foreign, "a guest gives away no one else's time");

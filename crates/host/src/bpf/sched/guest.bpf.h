@@ -120,28 +120,29 @@ static __always_inline bool task__tells(const struct task_struct *p, const struc
 	return vcpu && READ_ONCE(vcpu->tells);
 }
 
-/* What a guest says of a vCPU: its number, and for which one it spins for a sleeping lock; 1 + each, 0 = nothing. */
-struct spin_words {
-	__u64 number;
-	__u64 spins_for;
-};
-
-static __always_inline struct spin_words task__spin_words(struct task_struct *p, const struct task_ctx *t)
+/* The page of a vCPU whose guest says when it spins; else NULL. */
+static __always_inline struct entrain_page *task__page(struct task_struct *p, const struct task_ctx *t)
 {
-	struct entrain_vcpu *vcpu = use_spins ? task__vcpu(p, t) : NULL;
-	struct spin_words words = {};
-	struct entrain_pairing *pairing;
-	struct entrain_page *page;
+	struct entrain_vcpu *vcpu = task__tells(p, t) ? task__vcpu(p, t) : NULL;
+	struct entrain_pairing *pairing = vcpu ? vcpu__pairing(vcpu, p) : NULL;
 
-	if (!vcpu)
-		return words;
-	pairing = vcpu__pairing(vcpu, p);
-	page = pairing ? pairing->page : NULL;
-	if (page) {
-		words.number = 1 + READ_ONCE(page->header.vcpu);
-		words.spins_for = vcpu__spins_for(vcpu, pairing);
-	}
-	return words;
+	return pairing ? pairing->page : NULL;
+}
+
+/* 1 + the number that its guest gives a vCPU; 0 = it says nothing. */
+static __always_inline __u64 task__number(struct task_struct *p, const struct task_ctx *t)
+{
+	struct entrain_page *page = task__page(p, t);
+
+	return page ? 1 + (__u64)READ_ONCE(page->header.vcpu) : 0;
+}
+
+/* That of the vCPU which the one that this thread runs spins for. */
+static __always_inline __u64 task__spins_for(struct task_struct *p, const struct task_ctx *t)
+{
+	struct entrain_page *page = task__page(p, t);
+
+	return page ? READ_ONCE(page->guest.spins_for) : 0;
 }
 
 /* The same of one that may be taken off its CPU now; kept for whoever asks within this switch. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A vCPU that spins gives its CPU to a sibling, if that is of use: to the one that KVM proposes (ops.yield), to one that
- * has an interrupt to take, or to the one that its guest says it spins for (reference 3 wanted to know that one). KVM
- * would propose the second, too, but knows of it only with APIC virtualization: on arm64 and elsewhere it leaves out
- * whoever was preempted in user mode, and who waits for the answers of its siblings spins in vain. The third it does not
- * know: the owner of a sleeping lock looks as if it held nothing.
+ * A vCPU that spins gives its CPU to a sibling, if that is of use: to the one that KVM proposes (ops.yield), to one
+ * that has an interrupt to take, or to the one that its guest says it spins for (reference 3 wanted to know that one).
+ * KVM would propose the second, too, but knows of it only with APIC virtualization: on arm64 and elsewhere it leaves
+ * out whoever was preempted in user mode, and who waits for the answers of its siblings spins in vain. The third it
+ * does not know: the owner of a sleeping lock looks as if it held nothing.
  */
 #ifndef ENTRAIN_SCHED_YIELD_BPF_H
 #define ENTRAIN_SCHED_YIELD_BPF_H
@@ -97,7 +97,7 @@ static __always_inline bool spinner__give_way(const struct spinner *s, struct ta
 	if (entrain_critical_holds(t->level))
 		stay = lend_ns ? STAY_FOR_SECTION : STAY_FULL;
 	else
-		stay = owes && !named ? STAY_FOR_INTERRUPT : STAY_FULL;
+		stay = owes ? STAY_FOR_INTERRUPT : STAY_FULL;
 	t->next_on = s->cpu;
 	/* One whose place that one takes, and whose timer is due, is looked for again. */
 	if (s->c->next && s->c->next_stay == STAY_FOR_TIMER)
@@ -111,14 +111,6 @@ static __always_inline bool spinner__give_way(const struct spinner *s, struct ta
 static __always_inline bool spinner__has_found(const struct spinner *s)
 {
 	return s->ctx->leaving == LEAVING_YIELDED && cpu__has_next(s->c, s->now);
-}
-
-/* Whether its guest says that it spins for this one. */
-static __always_inline bool spinner__names(const struct spinner *s, struct task_struct *to, const struct task_ctx *t)
-{
-	__u64 spins_for = task__spin_words(s->task, s->ctx).spins_for;
-
-	return spins_for && s->task->tgid == to->tgid && task__spin_words(to, t).number == spins_for;
 }
 
 /* Called with the run-queue locks of both held, so neither moves meanwhile. */
@@ -140,7 +132,7 @@ static __always_inline bool spinner__yield(struct task_struct *from, struct task
 		return true;
 	}
 	/* Where posted interrupts cannot be seen, KVM's word stands: it proposes nobody in user mode without one. */
-	if (!spinner__give_way(&s, to, t, kvm_vcpu__owes(t->kvm_vcpu) != OWES_NOTHING, spinner__names(&s, to, t)) &&
+	if (!spinner__give_way(&s, to, t, kvm_vcpu__owes(t->kvm_vcpu) != OWES_NOTHING, false) &&
 	    !spinner__turn_over(&s))
 		return false;
 	s.c->spinner = entrain_critical_holds(t->level) ? from->scx.tid : 0;
@@ -197,17 +189,13 @@ __noinline __u64 sibling__queued(__u32 cpu, __s32 tgid, __u64 number, __u64 *spi
 			break;
 		bpf_for_each (scx_dsq, p, DSQ_CPU(other), 0) {
 			struct task_ctx *t = task__ctx(p);
-			struct spin_words words;
 
 			if (seen++ >= SIBLING_SCAN)
 				break;
-			if (!t || p->tgid != tgid)
-				continue;
-			words = task__spin_words(p, t);
-			if (words.number != number)
+			if (!t || p->tgid != tgid || task__number(p, t) != number)
 				continue;
 			if (spins_for)
-				*spins_for = words.spins_for;
+				*spins_for = task__spins_for(p, t);
 			return p->scx.tid;
 		}
 	}
@@ -215,27 +203,32 @@ __noinline __u64 sibling__queued(__u32 cpu, __s32 tgid, __u64 number, __u64 *spi
 }
 
 /*
- * Its guest says that it spins for a sibling, or for one that spins for another: the last of them that waits for a CPU
- * is next here. Whoever runs is waited for.
+ * The same of the last one that waits in a chain of those who spin for one another: whoever runs is waited for. A
+ * function of its own for the verifier.
  */
-static __always_inline bool spinner__hands_on(const struct spinner *s)
+__noinline __u64 sibling__chained(__u32 cpu, __s32 tgid, __u64 number)
 {
-	__u64 number = task__spin_words(s->task, s->ctx).spins_for, spins_for = 0, tid = 0, found;
-	struct task_struct *to;
-	struct task_ctx *t;
+	__u64 spins_for = 0, tid = 0, found;
 	__u32 i;
 
 	bpf_for (i, 0, SPIN_CHAIN) {
-		if (!number)
-			break;
-		found = sibling__queued(s->cpu, s->task->tgid, number, &spins_for);
+		found = number ? sibling__queued(cpu, tgid, number, &spins_for) : 0;
 		if (!found)
 			break;
 		tid = found;
 		number = spins_for == number ? 0 : spins_for;
 	}
-	to = tid ? scx_bpf_tid_to_task(tid) : NULL;
-	t = to ? task__ctx(to) : NULL;
+	return tid;
+}
+
+/* Whether its guest says that it spins for a sibling that waits for a CPU: that one is next here. */
+static __always_inline bool spinner__hands_on(const struct spinner *s)
+{
+	__u64 spins_for = task__spins_for(s->task, s->ctx);
+	__u64 tid = spins_for ? sibling__chained(s->cpu, s->task->tgid, spins_for) : 0;
+	struct task_struct *to = tid ? scx_bpf_tid_to_task(tid) : NULL;
+	struct task_ctx *t = to ? task__ctx(to) : NULL;
+
 	return t && spinner__give_way(s, to, t, false, true);
 }
 
