@@ -261,6 +261,7 @@ static __always_inline void vcpu__sample(struct entrain_vcpu *vcpu, struct entra
 	if (counted)
 		vcpu->preempt_count = count;
 	vcpu->counted = counted;
+	vcpu->spins = spins;
 	vcpu->level = critical__level(seen, counted, count, spins);
 }
 

@@ -53,6 +53,7 @@ struct entrain_vcpu {
 	__u32 level;   /* enum entrain_critical */
 	__u32 sampled; /* 1: the host's scheduler has worked it out for the switch-out that follows */
 	__u32 counted; /* 1: the guest's preempt count was read for it */
+	__u32 spins;   /* 1: its guest said that it spins for a sleeping lock */
 
 	/* Written by the tick. */
 	__u64 link;	  /* the page's link word as last read */

@@ -112,19 +112,11 @@ static __always_inline __u32 task__critical(struct task_struct *p, const struct 
 	return critical__level(seen, counted, count, use_spins && vcpu__spins(vcpu, pairing));
 }
 
-/* Whether the guest of a vCPU says when that one spins for a sleeping lock. */
-static __always_inline bool task__tells(const struct task_struct *p, const struct task_ctx *t)
-{
-	struct entrain_vcpu *vcpu = use_spins ? task__vcpu(p, t) : NULL;
-
-	return vcpu && READ_ONCE(vcpu->tells);
-}
-
-/* The page of a vCPU whose guest says when it spins; else NULL. */
+/* The page of a vCPU whose guest says when that one spins for a sleeping lock; else NULL. */
 static __always_inline struct entrain_page *task__page(struct task_struct *p, const struct task_ctx *t)
 {
-	struct entrain_vcpu *vcpu = task__tells(p, t) ? task__vcpu(p, t) : NULL;
-	struct entrain_pairing *pairing = vcpu ? vcpu__pairing(vcpu, p) : NULL;
+	struct entrain_vcpu *vcpu = use_spins ? task__vcpu(p, t) : NULL;
+	struct entrain_pairing *pairing = vcpu && READ_ONCE(vcpu->tells) ? vcpu__pairing(vcpu, p) : NULL;
 
 	return pairing ? pairing->page : NULL;
 }

@@ -86,13 +86,13 @@ static __always_inline void cpu__interrupt(struct cpu_ctx *c, __u32 cpu)
 
 /*
  * Where tasks have come to the queue since the timer came last, more will: it comes again when the next of them may
- * want to be let in. And where others wait and whoever runs may spin without a trap, to see that.
+ * want to be let in. And where whoever runs spins now and then without a trap, to see that.
  */
-static __always_inline void cpu__looks_on(struct cpu_ctx *c, __u32 cpu, bool polls, __u64 now)
+static __always_inline void cpu__looks_on(struct cpu_ctx *c, const struct task_ctx *t, __u32 cpu, __u64 now)
 {
 	__u32 joined = READ_ONCE(c->joined);
 
-	if (joined != c->looked || polls)
+	if (joined != c->looked || (t && t->started && cpu__polls(c, t)))
 		cpu__alarm_turn(c, cpu, now + cpu__peace(c) + cpu__look_later(c), now);
 	c->looked = joined;
 }
@@ -103,11 +103,11 @@ static __always_inline void cpu__look_at_turn(struct task_struct *p, struct task
 {
 	__u64 at = cpu__next_look(c, cpu, now);
 
-	if (cpu__interrupts(c, cpu, at, now) || spinner__polls(p, t, cpu)) {
+	if (cpu__interrupts(c, cpu, at, now) || spinner__polled(p, t, cpu)) {
 		cpu__interrupt(c, cpu);
 	} else {
 		cpu__look_in_vain(c);
-		cpu__looks_on(c, cpu, task__tells(p, t), now);
+		cpu__looks_on(c, t, cpu, now);
 		cpu__turn_ends(c, cpu, now);
 	}
 }
@@ -149,7 +149,7 @@ static int cpu__look(void *map, __u32 *key, struct entry_timer *r)
 	else
 		cpu__look_in_vain(c);
 	if (!c->alarm)
-		cpu__looks_on(c, cpu, c->waiting > 0 && t && task__tells(p, t), now);
+		cpu__looks_on(c, t, cpu, now);
 	bpf_rcu_read_unlock();
 	return 0;
 }

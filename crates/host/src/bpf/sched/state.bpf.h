@@ -86,6 +86,7 @@ struct task_ctx {
 	__u32 queued;	      /* enum queued: waits in a CPU's queue and is counted there */
 	__u32 level;	      /* enum entrain_critical when it was last taken off a CPU */
 	__u32 spins;	      /* 1: it was spinning then */
+	__u32 polled;	      /* looks in a row that did not find it spinning, since it last did (yield.bpf.h) */
 	enum front front;     /* whether it goes to the front of its queue */
 	__u32 share;	      /* what it was charged by last, 1/1024 of a weight */
 	__u32 loads;	      /* queued: the share that the CPU's load counts it with */

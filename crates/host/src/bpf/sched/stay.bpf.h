@@ -98,6 +98,8 @@ static __always_inline void stay__begin(struct task_struct *p)
 		cpu__short_stay(c, t->stay, cpu, now);
 	t->stay = STAY_FULL;
 	cpu__turn_began(c, cpu, now);
+	if (cpu__polls(c, t))
+		cpu__alarm_turn(c, cpu, now + cpu__peace(c) + cpu__look_later(c), now);
 	task__limit_begins(p, t, cpu, now);
 	together__begin(t, now);
 	perf__running(p, t, cpu, now);
@@ -108,8 +110,12 @@ static __always_inline void task__interrupted(struct task_struct *p, struct task
 					      __u64 now)
 {
 	enum front front = FRONT_NOT;
+	struct entrain_vcpu *vcpu;
 
 	t->level = task__sampled(p, t);
+	vcpu = task__vcpu(p, t);
+	if (vcpu && vcpu->spins)
+		t->polled = 0;
 	t->spins = t->leaving == LEAVING_YIELDED || task__spins(t, c, now);
 	/* One that yielded was not interrupted, whatever it spins in. */
 	if (t->leaving != LEAVING_YIELDED) {

@@ -236,10 +236,17 @@ static __always_inline bool spinner__hands_on(const struct spinner *s)
  * The vCPU that runs here may spin for a sleeping lock, and at the head of its queue it does so without a trap (arm64):
  * the timer looks. Returns whether its CPU changes hands.
  */
-static __always_inline bool spinner__polls(struct task_struct *p, struct task_ctx *t, __u32 cpu)
+static __always_inline bool spinner__polled(struct task_struct *p, struct task_ctx *t, __u32 cpu)
 {
 	struct spinner s;
 
+	if (!task__may_poll(t))
+		return false;
+	if (!task__spins_for(p, t)) {
+		t->polled++;
+		return false;
+	}
+	t->polled = 0;
 	if (!use_yield || !spinner__find(&s, p, t, cpu) || cpu__has_next(s.c, s.now) || !spinner__hands_on(&s))
 		return false;
 	spinner__leave_now(&s);
