@@ -143,6 +143,22 @@ ENTRAIN_POLICY int guest_wake_direct(const struct guest_candidate *c)
 	return c->view.state == ENTRAIN_VCPU_RUNNING || c->view.instant;
 }
 
+/*
+ * Whether a task had better wait for a vCPU that runs another one than have an idle one kicked. `stay`: how long tasks
+ * run there at a time, mean, or how long this one has by now if that is more, ns; `ahead`: tasks that wait there before
+ * it; `wake`: how long an idle vCPU takes from the wake-up until the task runs, mean, ns; 0 for either: not known.
+ *
+ * A kick costs `wake` until the task runs, and whoever kicks the part of it that its own exit takes: less than as much
+ * again. Tasks that hand work to one another every few us wait that out. fair.c comes to it by constants: it looks for
+ * no idle CPU where those of a cache are busy for the most part (SIS_UTIL), and fetches nothing for one that idles for
+ * less than a move is worth (newidle_balance); here it is measured.
+ */
+ENTRAIN_POLICY int guest_wake_stays(entrain_u64 stay, entrain_u64 ahead, entrain_u64 wake)
+{
+	return stay && (1 + entrain_min(ahead, 1024)) * entrain_min(stay, GUEST_WAIT_MAX_NS) <
+			       2 * entrain_min(wake, GUEST_WAIT_MAX_NS);
+}
+
 /* What a vCPU that looks for work compares: the head of another vCPU's queue against its own best. */
 struct guest_takeover {
 	entrain_u32 victim_state;  /* enum entrain_vcpu_state */
@@ -153,19 +169,21 @@ struct guest_takeover {
 	entrain_u64 own_vtime;	/* ... of this virtual time */
 	entrain_u64 head_vtime; /* virtual time of the task at the head of the victim's queue */
 	entrain_u64 slice;	/* ns: the advantage that a task must have to be moved between running vCPUs */
+	entrain_u32 stays;	/* the head starts sooner where it is (guest_wake_stays) */
 };
 
 /*
- * Whether this vCPU runs the head of the other's queue now. With nothing of its own it always does: a queued task never
- * waits while a vCPU is free. Else the older virtual time decides; the advantage that it must have is a slice when the
- * victim makes progress itself, and nothing when the host holds the victim back.
+ * Whether this vCPU runs the head of the other's queue now. With nothing of its own it does unless that one starts
+ * sooner where it is: a queued task never waits longer than a wake-up takes while a vCPU is free. Else the older
+ * virtual time decides; the advantage that it must have is a slice when the victim makes progress itself, and nothing
+ * when the host holds the victim back.
  */
 ENTRAIN_POLICY int guest_take_over(const struct guest_takeover *t)
 {
 	entrain_s64 ahead = (entrain_s64)(t->own_vtime - t->head_vtime);
 
 	if (!t->own_work)
-		return 1;
+		return !t->stays;
 	if (t->victim_parked || t->victim_state == ENTRAIN_VCPU_PREEMPTED)
 		return ahead > 0;
 	if (t->victim_idle && t->victim_instant)

@@ -50,6 +50,7 @@ pub(super) fn add(a: sched_stats, b: sched_stats) -> sched_stats {
         keep: a.keep + b.keep,
         stolen: a.stolen + b.stolen,
         runnable: a.runnable + b.runnable,
+        contended: a.contended + b.contended,
     }
 }
 
@@ -66,7 +67,7 @@ mod tests {
     use crate::schedule::skel::SchedSkelBuilder;
 
     /// What is shown, in this order; users and the lab's experiments read these names.
-    const SHOWN: [&str; 16] = [
+    const SHOWN: [&str; 17] = [
         "attached",
         "wake_previous",
         "wake_idle",
@@ -81,6 +82,7 @@ mod tests {
         "keep",
         "stolen",
         "runnable",
+        "contended",
         "entitlement",
         "host_alive",
     ];

@@ -4,21 +4,45 @@
 #define ENTRAIN_GUEST_SCHED_ENQUEUE_H
 
 #include "account.bpf.h"
+#include "context.h"
 #include "helper.bpf.h"
 #include "immed.h"
 #include "limit.bpf.h"
 #include "park.bpf.h"
 #include "place.bpf.h"
 
-/* A waking task in a calm guest: the kernel's choice of an idle vCPU, by core, cache and node, and no account. */
+/* Whether a waking task starts sooner behind who runs on that vCPU than by a kick of an idle one. */
+static __always_inline bool task__waits_at(struct task_struct *p, __s32 cpu)
+{
+	struct vcpu_ctx *v = vcpu__of(cpu);
+
+	return vcpu__frees_soon(v, READ_ONCE(v->waiting)) && task__may_run(p, cpu);
+}
+
+/*
+ * A waking task in a calm guest: the kernel's choice of an idle vCPU, by core, cache and node, and no account. Or none,
+ * where it starts sooner behind who runs on its own, or behind who wakes it: tasks that hand work to one another meet
+ * on one vCPU, and send no interrupts.
+ */
 static __always_inline __s32 task__select_calm(struct task_struct *p, __s32 previous, __u64 wake_flags)
 {
+	__s32 cpu, here = bpf_get_smp_processor_id();
 	bool idle = false;
-	__s32 cpu = scx_bpf_select_cpu_dfl(p, previous, wake_flags, &idle);
 	struct task_ctx *t;
+	struct vcpu_ctx *v;
 
+	if (!(wake_flags & SCX_WAKE(FORK))) {
+		if (context__is_task() && vcpu__of(here)->llc == vcpu__of(previous)->llc && task__waits_at(p, here))
+			return here;
+		if (here != previous && task__waits_at(p, previous))
+			return previous;
+	}
+	cpu = scx_bpf_select_cpu_dfl(p, previous, wake_flags, &idle);
 	if (!idle)
 		return cpu;
+	v = vcpu__of(cpu);
+	if (!(v->choices % COST_EVERY))
+		v->woken = sched__now();
 	stats__count_if(cpu == previous, wake_previous);
 	stats__count_if(cpu != previous, wake_idle);
 	if (mode.paced) {
@@ -75,11 +99,12 @@ static __always_inline void task__tell(struct task_struct *p, struct task_ctx *t
 				       bool wakeup, bool last, __u64 now)
 {
 	struct vcpu_ctx *v = vcpu__of(target);
+	bool soon = vcpu__frees_soon(v, READ_ONCE(v->waiting) - 1);
 	__s32 idle = -1;
 
 	if (pinned || mode.contended || last)
 		idle = scx_bpf_test_and_clear_cpu_idle(target) ? target : -1;
-	else
+	else if (!soon)
 		idle = helper__claim(p, target);
 	if (last)
 		idle = target;
@@ -88,7 +113,7 @@ static __always_inline void task__tell(struct task_struct *p, struct task_ctx *t
 		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 		return;
 	}
-	if (!pinned && !mode.contended)
+	if (!pinned && !mode.contended && !soon)
 		helper__wake_lookers(p);
 	/*
 	 * A vCPU that was woken for nothing idles on, and ops.update_idle is not told: it may have looked before this
@@ -129,10 +154,11 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 	if (task__waits_for_time(p, cpu, enq_flags))
 		return;
 	/*
-	 * Bound to a vCPU that idles and that nobody waits for. It is claimed, or another task would be sent there as
-	 * well: what lies in a vCPU's own queue nobody else can take.
+	 * Bound to a vCPU that idles and that nobody waits for, or, in a calm guest, sent to one that has come to idle
+	 * since. It is claimed, or another task would be sent there as well: what lies in a vCPU's own queue nobody
+	 * else can take.
 	 */
-	if (pinned && !v->run_at && v->waiting <= 0 && scx_bpf_test_and_clear_cpu_idle(cpu)) {
+	if ((pinned || !mode.contended) && !v->run_at && v->waiting <= 0 && scx_bpf_test_and_clear_cpu_idle(cpu)) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, guest_slice(0), enq_flags);
 		return;
 	}

@@ -29,6 +29,8 @@ struct step {
 	__u64 window; /* since pinned work was last judged, ns; 0 = not now */
 	__u64 ran, stolen, withheld;
 	__u64 furthest;
+	__u64 wake;    /* sum of what wake-ups of idle vCPUs take, ns ... */
+	__u32 wakes;   /* ... over so many vCPUs */
 	__u32 busy;    /* vCPUs that run something, and tasks that wait ... */
 	__u32 waiting; /* ... these alone */
 	__u32 held;    /* vCPUs that the host holds back */
@@ -131,6 +133,8 @@ __noinline int vcpu__observe(__s32 cpu, struct step *s)
 		s->busy += waiting;
 		s->waiting += waiting;
 	}
+	s->wake += v->wake;
+	s->wakes += v->wake != 0;
 	if (v->run_at && entrain_before(s->furthest, v->clock))
 		s->furthest = v->clock;
 	vcpu__observe_host(cpu, v, s);
@@ -202,6 +206,9 @@ __noinline int mode__decide(struct step *s)
 	/* Written when it changes: every wake-up reads this line. */
 	if (mode.contended != contended)
 		WRITE_ONCE(mode.contended, contended);
+	stats.contended = contended;
+	if (s->wakes)
+		WRITE_ONCE(mode.wake, s->wake / s->wakes);
 	if (mode.furthest != s->furthest)
 		WRITE_ONCE(mode.furthest, s->furthest);
 	if (s->window && pacing)

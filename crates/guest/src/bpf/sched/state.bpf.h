@@ -55,6 +55,7 @@ struct vcpu_ctx {
 	__s64 waiting_share;			    /* sum of their shares, 1/1024 of a weight */
 	__u64 claimed; /* it was found idle and kicked for a task in the queue of this vCPU; as cpu_or_none.h has it */
 	__u64 idles;   /* 1: it idles */
+	__u64 woken;   /* it idled, and a task was sent to it then, whose start is measured; 0: none is */
 
 	/* Written by the vCPU itself, under its run-queue lock. */
 	__u64 run_at __attribute__((aligned(64))); /* when the running task's account was last settled; 0: none runs */
@@ -69,6 +70,7 @@ struct vcpu_ctx {
 	__u64 cost;	   /* of a switch here, ns (cost.h) */
 	__u64 choices;	   /* calls of ops.dispatch */
 	__u64 asked;	   /* when the choice began whose switch is measured; 0: none is */
+	__u64 wake;	   /* how long it took, idle, from the wake-up until the task ran, mean, ns (cost.h) */
 	__u64 behind;	   /* the scheduler's clock is behind CLOCK_MONOTONIC by so much here; known once it chose */
 	__u64 burst;	   /* how long tasks run at a time, mean, ns */
 	__u64 ran;	   /* work since the start, ns */
@@ -125,6 +127,7 @@ struct {
 	__u64 contended;
 	__u64 paced;
 	__u64 furthest; /* virtual time: the clock of the busy vCPU that has come furthest, at the last step */
+	__u64 wake;	/* how long an idle vCPU takes from a wake-up until the task runs, ns; 0: not known */
 } mode __attribute__((aligned(64)));
 
 /* Tasks that count in a group (cgroup_share.bpf.h): only such as have waited for a vCPU, or run while others wait. */

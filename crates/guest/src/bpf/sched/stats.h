@@ -18,6 +18,7 @@ struct sched_stats {
 	__u64 keep;	     /* vCPUs in use now */
 	__u64 stolen;	     /* share of the wanted time that the host withholds now, 1/1024 */
 	__u64 runnable;	     /* tasks now */
+	__u64 contended;     /* 1: contended now, as guest_mode.h has it */
 };
 
 #endif /* ENTRAIN_GUEST_SCHED_STATS_H */

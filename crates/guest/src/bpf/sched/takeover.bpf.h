@@ -23,6 +23,8 @@ __noinline int takeover__from(__s32 other, int own_work, __u64 own_vtime)
 	view = host__vcpu_view(other);
 	t.victim_state = view.state;
 	t.victim_instant = view.instant;
+	/* All of those that wait there, or one of them goes. */
+	t.stays = !own_work && vcpu__frees_soon(v, READ_ONCE(v->waiting_open) - 1);
 	if (own_work) {
 		t.head_vtime = queue__head_vtime(QUEUE_OPEN(other));
 		if (t.head_vtime == NO_HEAD)
