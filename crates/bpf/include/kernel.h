@@ -75,6 +75,7 @@ struct task_struct {
 	unsigned in_iowait : 1;
 	unsigned int on_cpu;
 	unsigned int __state;
+	unsigned long nvcsw; /* times that it went to sleep */
 	struct signal_struct *signal;
 	struct mm_struct *mm;
 };

@@ -74,6 +74,7 @@ void sim_task_new(const struct sim_task_args *args, struct sim_task_fields *out)
 	out->flags = &p->scx.flags;
 	out->weight = &p->scx.weight;
 	out->sum_exec = &p->se.sum_exec_runtime;
+	out->nvcsw = &p->nvcsw;
 	out->preempt_count = &p->thread_info.preempt_count;
 }
 

@@ -93,6 +93,7 @@ struct sim_task_fields {
 	__u32 *flags;  /* of scx */
 	__u32 *weight; /* of scx */
 	__u64 *sum_exec;
+	unsigned long *nvcsw;
 	__u64 *preempt_count; /* of thread_info */
 };
 

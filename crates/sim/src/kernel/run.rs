@@ -182,6 +182,10 @@ impl Kernel {
                 self.dequeue_task_scx(curr, true);
             }
             self.task_mut(curr).state = State::Sleeping;
+            // SAFETY: the field is the object's, which lives as long as the kernel; null where there is none.
+            if let Some(sleeps) = unsafe { self.task(curr).fields.nvcsw.as_mut() } {
+                *sleeps += 1;
+            }
         }
         if let Some(task) = self.rt_pick(cpu) {
             return Some(task);

@@ -98,6 +98,7 @@ pub(crate) struct TaskFields {
     pub flags: *mut u32,
     pub weight: *mut u32,
     pub sum_exec: *mut u64,
+    pub nvcsw: *mut u64,
     pub preempt_count: *mut u64,
 }
 
@@ -113,6 +114,7 @@ impl TaskFields {
             flags: null_mut(),
             weight: null_mut(),
             sum_exec: null_mut(),
+            nvcsw: null_mut(),
             preempt_count: null_mut(),
         }
     }

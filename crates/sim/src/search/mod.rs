@@ -87,6 +87,8 @@ impl Hunt {
             // Each fourth is a world of all kinds, where tasks' affinity changes and CPUs come and go: they may wait beside
             // an idle CPU.
             Self::Races if seed % 4 == 3 => Plan { races: 8, idle_bound: SEC, ..draw::draw(seed) },
+            // Each other fourth has guests whose tasks wait where they are to start soon.
+            Self::Races if seed % 4 == 1 => Plan { idle_bound: plan::STAYS_IDLE_BOUND, ..draw::draw_races(seed) },
             Self::Races => draw::draw_races(seed),
             Self::Planted(planted) => Plan { planted: Some(planted), ..draw::draw_races(seed) },
         }

@@ -7,7 +7,7 @@ use crate::kernel::mask::CpuMask;
 use crate::kernel::topology::Shape;
 use crate::kernel::{Kernel, Planted, TaskId};
 use crate::program::{MS, Step};
-use crate::world::{Act, Arch, HOST, MachineId, MachineSpec, Policy, VmSpec, World};
+use crate::world::{Act, Arch, HOST, MachineId, MachineSpec, Policy, Tunable, VmSpec, World};
 
 /// One world, and what happens to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -47,6 +47,10 @@ pub struct Plan {
 pub(super) const fn idle_bound() -> u64 {
     MS
 }
+
+/// Bounds from here on leave room for tasks that wait in a guest since they are to start soon: a timer looks after them
+/// twice in so long at least.
+pub(super) const STAYS_IDLE_BOUND: u64 = 5 * MS;
 
 /// A cgroup.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -121,8 +125,13 @@ impl Plan {
     pub fn build(&self) -> World {
         let mut world = World::new(self.seed);
         world.checks.idle_bound = self.idle_bound;
-        let machine = |shape, policy| MachineSpec { shape, policy, tunables: Vec::new() };
-        world.add_host(&machine(self.shape, self.host));
+        let machine = |shape, policy, tunables| MachineSpec { shape, policy, tunables };
+        world.add_host(&machine(self.shape, self.host, Vec::new()));
+        // Whoever is to start soon behind another one may wait for longer than a strict bound beside an idle CPU.
+        let stays = match self.guest {
+            Policy::Entrain => vec![("use_stays", Tunable::Switch(self.idle_bound >= STAYS_IDLE_BOUND))],
+            _ => Vec::new(),
+        };
         let mut groups = vec![Kernel::ROOT];
         for group in &self.groups {
             let parent = groups[group.parent.min(groups.len() - 1)];
@@ -132,7 +141,7 @@ impl Plan {
         let mut tasks = vec![self.tasks.iter().map(|task| task.add(&mut world, HOST, group(task.group))).collect()];
         for vm in &self.vms {
             let m = world.add_vm(&VmSpec {
-                guest: machine(Shape::flat(vm.vcpus), self.guest),
+                guest: machine(Shape::flat(vm.vcpus), self.guest, stays.clone()),
                 group: group(vm.group),
                 paired: self.paired,
                 arch: vm.arch,

@@ -38,7 +38,8 @@ static __always_inline bool vcpu__frees_soon(const struct vcpu_ctx *v, __s64 ahe
 	__u64 wake = mode.wake, since = READ_ONCE(v->stay_at);
 
 	ahead = ahead > 0 ? ahead : 0;
-	return !mode.contended && !v->parked && READ_ONCE(v->run_at) && guest_wake_stays(v->burst, ahead, wake) &&
+	return use_stays && !mode.contended && !v->parked && !v->crowded && READ_ONCE(v->run_at) &&
+	       guest_wake_stays(v->burst, ahead, wake) &&
 	       guest_wake_stays(entrain_max(v->burst, entrain_sub(sched__now(), since)), ahead, wake);
 }
 

@@ -10,6 +10,16 @@
 #include "limit.bpf.h"
 #include "park.bpf.h"
 #include "place.bpf.h"
+#include "watch.bpf.h"
+
+/*
+ * Whether a task sleeps again so soon, on average, that it keeps others waiting for less than a kick takes. Lifetime's
+ * mean, by the kernel's own accounts: no storage is looked up for it.
+ */
+static __always_inline bool task__is_brief(struct task_struct *p)
+{
+	return guest_wake_stays(1 + p->se.sum_exec_runtime / (1 + p->nvcsw), 0, mode.wake);
+}
 
 /* Whether a waking task starts sooner behind who runs on that vCPU than by a kick of an idle one. */
 static __always_inline bool task__waits_at(struct task_struct *p, __s32 cpu)
@@ -31,7 +41,7 @@ static __always_inline __s32 task__select_calm(struct task_struct *p, __s32 prev
 	struct task_ctx *t;
 	struct vcpu_ctx *v;
 
-	if (!(wake_flags & SCX_WAKE(FORK))) {
+	if (!(wake_flags & SCX_WAKE(FORK)) && task__is_brief(p)) {
 		if (context__is_task() && vcpu__of(here)->llc == vcpu__of(previous)->llc && task__waits_at(p, here))
 			return here;
 		if (here != previous && task__waits_at(p, previous))
@@ -99,13 +109,15 @@ static __always_inline void task__tell(struct task_struct *p, struct task_ctx *t
 				       bool wakeup, bool last, __u64 now)
 {
 	struct vcpu_ctx *v = vcpu__of(target);
-	bool soon = vcpu__frees_soon(v, READ_ONCE(v->waiting) - 1);
+	bool soon = wakeup && task__is_brief(p) && vcpu__frees_soon(v, READ_ONCE(v->waiting) - 1);
 	__s32 idle = -1;
 
 	if (pinned || mode.contended || last)
 		idle = scx_bpf_test_and_clear_cpu_idle(target) ? target : -1;
 	else if (!soon)
 		idle = helper__claim(p, target);
+	else
+		watch__begin(target);
 	if (last)
 		idle = target;
 	if (idle >= 0) {
@@ -159,7 +171,7 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 	 * else can take.
 	 */
 	if ((pinned || !mode.contended) && !v->run_at && v->waiting <= 0 && scx_bpf_test_and_clear_cpu_idle(cpu)) {
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, guest_slice(0), enq_flags);
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, guest_slice(0), enq_flags | (pinned ? 0 : enq__at_once()));
 		return;
 	}
 	t = task__of(p);

@@ -3,6 +3,7 @@
 #ifndef ENTRAIN_GUEST_SCHED_HELPER_H
 #define ENTRAIN_GUEST_SCHED_HELPER_H
 
+#include "clock.bpf.h"
 #include "host.bpf.h"
 
 /* Claims an idle vCPU of one word in use and kicks it; only one that the host would run at once, if `certain`. */
@@ -74,6 +75,21 @@ static __noinline __s32 helper__claim(struct task_struct *p, __s32 target)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 	}
 	return -1;
+}
+
+/* An idle vCPU, if there is one, takes the first who waits in the OPEN queue of `target`. */
+static __noinline void helper__wake_for(__s32 target)
+{
+	struct task_struct *head;
+	__s32 cpu = -1;
+
+	bpf_rcu_read_lock();
+	head = scx_bpf_dsq_peek(QUEUE_OPEN(target));
+	if (head)
+		cpu = helper__claim(head, target);
+	bpf_rcu_read_unlock();
+	if (cpu >= 0)
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
 /*

@@ -5,6 +5,7 @@
 
 #include <asm-generic/errno-base.h>
 #include "park.bpf.h"
+#include "watch.bpf.h"
 
 /* Why the scheduler was left; read by the loader. */
 __s64 exit_kind;
@@ -66,6 +67,7 @@ static __always_inline __s32 sched__start(void)
 	if (error)
 		return error;
 	bpf_for (i, 0, nr_vcpus) {
+		watch__prepare(i);
 		error = scx_bpf_create_dsq(QUEUE_OPEN(i), -1);
 		if (!error)
 			error = scx_bpf_create_dsq(QUEUE_PINNED(i), -1);

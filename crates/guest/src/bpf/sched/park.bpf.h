@@ -49,8 +49,6 @@ struct {
 	__type(value, struct step_timer);
 } step_timers SEC(".maps");
 
-#define CLOCK_MONOTONIC 1
-
 /* Measures how long the host lets a vCPU wait, from the words it publishes. */
 static __always_inline void vcpu__observe_wait(struct vcpu_ctx *v, struct entrain_page *page, __u64 seed)
 {

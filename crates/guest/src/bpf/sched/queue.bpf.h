@@ -31,6 +31,7 @@ static __always_inline void task__wait_end(struct task_ctx *t)
 		__sync_fetch_and_add(&v->waiting_open, -1);
 	if (__sync_fetch_and_add(&v->waiting, -1) > 1)
 		return;
+	v->emptied = 1;
 	waiting__ends(cpu, &v->waiting);
 }
 

@@ -32,6 +32,8 @@
 
 #define PF_KTHREAD 0x00200000
 
+#define CLOCK_MONOTONIC 1
+
 /* A load of guest_load.h, when it was brought up to date, and the work since then, ns. */
 struct load {
 	__u64 mean;
@@ -55,6 +57,10 @@ struct vcpu_ctx {
 	__s64 waiting_share;			    /* sum of their shares, 1/1024 of a weight */
 	__u64 claimed; /* it was found idle and kicked for a task in the queue of this vCPU; as cpu_or_none.h has it */
 	__u64 idles;   /* 1: it idles */
+	__u64 stayed;  /* 1: since the last look somebody has come to wait who is to start soon ... */
+	__u64 watched; /* 1: ... and a timer looks whether that came true ... */
+	__u64 crowded; /* 1: ... and it did not, for somebody: nobody is to start soon here */
+	__u64 emptied; /* 1: since the last look nobody waited, for a moment */
 	__u64 woken;   /* it idled, and a task was sent to it then, whose start is measured; 0: none is */
 
 	/* Written by the vCPU itself, under its run-queue lock. */

@@ -4,6 +4,7 @@
 #define ENTRAIN_GUEST_SCHED_TAKEOVER_H
 
 #include "queue.bpf.h"
+#include "watch.bpf.h"
 
 /* Takes the head of another vCPU's queue when the policy says so; true when this one has got a task. */
 __noinline int takeover__from(__s32 other, int own_work, __u64 own_vtime)
@@ -23,8 +24,10 @@ __noinline int takeover__from(__s32 other, int own_work, __u64 own_vtime)
 	view = host__vcpu_view(other);
 	t.victim_state = view.state;
 	t.victim_instant = view.instant;
-	/* All of those that wait there, or one of them goes. */
-	t.stays = !own_work && vcpu__frees_soon(v, READ_ONCE(v->waiting_open) - 1);
+	/* How long one stays who goes before another is not known. */
+	t.stays = !own_work && READ_ONCE(v->waiting_open) == 1 && vcpu__frees_soon(v, 0);
+	if (t.stays)
+		watch__begin(other);
 	if (own_work) {
 		t.head_vtime = queue__head_vtime(QUEUE_OPEN(other));
 		if (t.head_vtime == NO_HEAD)

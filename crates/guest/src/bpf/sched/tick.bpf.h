@@ -60,9 +60,6 @@ static __always_inline void vcpu__tick(struct task_struct *p)
 	if (READ_ONCE(v->waiting) > 0 &&
 	    (queue__takes(QUEUE_OPEN(cpu), v, now) || queue__takes(QUEUE_PINNED(cpu), v, now)))
 		scx_bpf_task_set_slice(p, 0);
-	/* Whoever was to start here soon has not, since the one that runs stays for longer than most. */
-	if (!mode.contended && READ_ONCE(v->waiting_open) > 0 && !vcpu__frees_soon(v, READ_ONCE(v->waiting_open) - 1))
-		helper__wake(p, false);
 	if (v->parked && !task__is_pinned(p) && vcpu__kept_for(p, cpu) >= 0)
 		scx_bpf_task_set_slice(p, 0);
 	vcpu__look_after(cpu, v, p);

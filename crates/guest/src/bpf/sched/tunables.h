@@ -23,6 +23,8 @@ const volatile __u32 nr_words = 1;
 const volatile __u32 nr_llcs = 1;
 const volatile __u32 nr_online = 1;
 const volatile bool use_vcpud = true;
+/* Whether a task may wait where that is sooner than a kick (guest_wake_stays); false for measurements. */
+const volatile bool use_stays = true;
 
 /* Other vCPUs that a busy vCPU looks at when it picks its next task ... */
 #define LOOK_AT_BUSY 4
