@@ -30,6 +30,15 @@ static __always_inline bool vcpu__makes_way(const struct vcpu_ctx *v, __u64 vtim
 }
 
 /*
+ * Whether a task sleeps again so soon, on average, that it keeps others waiting for less than a kick takes. Lifetime's
+ * mean, by the kernel's own accounts: no storage is looked up for it.
+ */
+static __always_inline bool task__is_brief(struct task_struct *p)
+{
+	return guest_wake_stays(1 + p->se.sum_exec_runtime / (1 + p->nvcsw), 0, mode.wake);
+}
+
+/*
  * Whether in a calm guest a task that waits for this vCPU, behind so many others, starts sooner there than elsewhere.
  * Where those that run there stay for long on average nobody need look at a clock.
  */
@@ -38,8 +47,8 @@ static __always_inline bool vcpu__frees_soon(const struct vcpu_ctx *v, __s64 ahe
 	__u64 wake = mode.wake, since = READ_ONCE(v->stay_at);
 
 	ahead = ahead > 0 ? ahead : 0;
-	return use_stays && !mode.contended && !v->parked && !v->crowded && READ_ONCE(v->run_at) &&
-	       guest_wake_stays(v->burst, ahead, wake) &&
+	return use_stays && !mode.contended && !v->parked && !v->crowded && READ_ONCE(v->waiting_long) <= 0 &&
+	       READ_ONCE(v->run_at) && guest_wake_stays(v->burst, ahead, wake) &&
 	       guest_wake_stays(entrain_max(v->burst, entrain_sub(sched__now(), since)), ahead, wake);
 }
 

@@ -12,15 +12,6 @@
 #include "place.bpf.h"
 #include "watch.bpf.h"
 
-/*
- * Whether a task sleeps again so soon, on average, that it keeps others waiting for less than a kick takes. Lifetime's
- * mean, by the kernel's own accounts: no storage is looked up for it.
- */
-static __always_inline bool task__is_brief(struct task_struct *p)
-{
-	return guest_wake_stays(1 + p->se.sum_exec_runtime / (1 + p->nvcsw), 0, mode.wake);
-}
-
 /* Whether a waking task starts sooner behind who runs on that vCPU than by a kick of an idle one. */
 static __always_inline bool task__waits_at(struct task_struct *p, __s32 cpu)
 {

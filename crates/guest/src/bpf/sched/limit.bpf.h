@@ -37,7 +37,7 @@ static __always_inline bool limit__release(struct bpf_iter_scx_dsq *it, struct t
 	if (idle >= 0 && !vcpu__of(idle)->parked)
 		target = idle;
 	task__join(t, target, now);
-	task__wait_begin(t, target, pinned, now);
+	task__wait_begin(p, t, target, pinned, now);
 	scx_bpf_dsq_move_set_vtime(it, t->vtime);
 	moved = scx_bpf_dsq_move_vtime(it, p, pinned ? QUEUE_PINNED(target) : QUEUE_OPEN(target), 0);
 	/* It has been claimed: it must look, or nobody finds it idle again. */

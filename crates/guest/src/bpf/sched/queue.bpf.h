@@ -29,6 +29,8 @@ static __always_inline void task__wait_end(struct task_ctx *t)
 		__sync_fetch_and_add(&v->waiting_claim, -(__s64)t->waits_claim);
 	if (!t->waits_pinned)
 		__sync_fetch_and_add(&v->waiting_open, -1);
+	if (t->waits_long)
+		__sync_fetch_and_add(&v->waiting_long, -1);
 	if (__sync_fetch_and_add(&v->waiting, -1) > 1)
 		return;
 	v->emptied = 1;
@@ -39,15 +41,19 @@ static __always_inline void task__wait_end(struct task_ctx *t)
  * The task waits for a vCPU from here on, in one of its queues. Comes before the insertion: a vCPU that goes idle sees
  * it (vcpu__update_idle), or whoever inserts sees that it idles.
  */
-static __always_inline void task__wait_begin(struct task_ctx *t, __s32 cpu, bool pinned, __u64 now)
+static __always_inline void task__wait_begin(struct task_struct *p, struct task_ctx *t, __s32 cpu, bool pinned,
+					     __u64 now)
 {
 	struct vcpu_ctx *v = vcpu__of(cpu);
 
 	task__wait_end(t);
 	t->waits_on = cpu_or_none__of(cpu);
 	t->waits_pinned = pinned;
+	t->waits_long = !mode.contended && !task__is_brief(p);
 	t->waits_share = t->share;
 	t->waits_claim = mode.paced ? task__claim(t, 0) : 0;
+	if (t->waits_long)
+		__sync_fetch_and_add(&v->waiting_long, 1);
 	if (!pinned)
 		__sync_fetch_and_add(&v->waiting_open, 1);
 	__sync_fetch_and_add(&v->waiting_share, t->waits_share);
@@ -73,7 +79,7 @@ static __always_inline void queue__insert(struct task_struct *p, struct task_ctx
 {
 	__u64 slice = vcpu__slice(vcpu__of(cpu));
 
-	task__wait_begin(t, cpu, pinned, now);
+	task__wait_begin(p, t, cpu, pinned, now);
 	scx_insert_vtime(p, pinned ? QUEUE_PINNED(cpu) : QUEUE_OPEN(cpu), slice, t->vtime, enq_flags);
 }
 

@@ -53,6 +53,7 @@ struct vcpu_ctx {
 	/* Who waits in its two queues: changed by anybody, atomically. */
 	__s64 waiting __attribute__((aligned(64))); /* tasks */
 	__s64 waiting_open;			    /* ... of them in the OPEN queue */
+	__s64 waiting_long;			    /* ... that are not brief (task__is_brief) */
 	__s64 waiting_claim;			    /* sum of their claims, where loads are kept */
 	__s64 waiting_share;			    /* sum of their shares, 1/1024 of a weight */
 	__u64 claimed; /* it was found idle and kicked for a task in the queue of this vCPU; as cpu_or_none.h has it */
@@ -113,6 +114,7 @@ struct task_ctx {
 	__u32 waits_claim;  /* what it adds to `waiting_claim` */
 	__u32 waits_on;	    /* ... of this vCPU; as cpu_or_none.h has it */
 	__u32 waits_pinned; /* it waits in the PINNED queue */
+	__u32 waits_long;   /* it counts in `waiting_long` */
 	__u32 home; /* whose clock its virtual time is measured by; as cpu_or_none.h; none: it has no place yet */
 };
 

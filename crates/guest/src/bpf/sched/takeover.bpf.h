@@ -24,8 +24,8 @@ __noinline int takeover__from(__s32 other, int own_work, __u64 own_vtime)
 	view = host__vcpu_view(other);
 	t.victim_state = view.state;
 	t.victim_instant = view.instant;
-	/* How long one stays who goes before another is not known. */
-	t.stays = !own_work && READ_ONCE(v->waiting_open) == 1 && vcpu__frees_soon(v, 0);
+	/* All of those that wait there, or one of them goes. */
+	t.stays = !own_work && vcpu__frees_soon(v, READ_ONCE(v->waiting_open) - 1);
 	if (t.stays)
 		watch__begin(other);
 	if (own_work) {
