@@ -92,6 +92,8 @@ pub struct Takeover {
     pub head_vtime: u64,
     /// Advantage that a move between running vCPUs needs, ns.
     pub slice: u64,
+    /// The head starts sooner where it is ([`wake_stays`]).
+    pub stays: u32,
 }
 
 /// What the guest's own steal time says.
@@ -198,6 +200,7 @@ mod ffi {
         pub(super) safe fn guest_n_wake_price(candidate: &Candidate, util: u32) -> u64;
         pub(super) safe fn guest_n_wake_direct(candidate: &Candidate) -> c_int;
         pub(super) safe fn guest_n_take_over(takeover: &Takeover) -> c_int;
+        pub(super) safe fn guest_n_wake_stays(stay: u64, ahead: u64, wake: u64) -> c_int;
         pub(super) safe fn guest_n_slice(waiting: u32) -> u64;
         pub(super) safe fn guest_n_debt(share: u64, total: u64) -> u64;
         pub(super) safe fn guest_n_preempts(waking: u64, running: u64) -> c_int;
@@ -246,6 +249,12 @@ pub fn wake_price(candidate: &Candidate, util: u32) -> u64 {
 /// Whether the task may be put where nobody can take it over.
 pub fn wake_direct(candidate: &Candidate) -> bool {
     ffi::guest_n_wake_direct(candidate) != 0
+}
+
+/// Whether a task had better wait for a vCPU where tasks run for `stay` ns at a time and `ahead` wait before it, than have
+/// an idle one kicked, where it runs `wake` ns later.
+pub fn wake_stays(stay: u64, ahead: u64, wake: u64) -> bool {
+    ffi::guest_n_wake_stays(stay, ahead, wake) != 0
 }
 
 /// Whether another vCPU's waiting task runs here now.

@@ -3,11 +3,12 @@
  * The guest's scheduler: fair by virtual time, aware that its CPUs are a host's threads.
  *
  * While the host withholds nothing (calm) a waking task goes to an idle vCPU of the kernel's choice, at once and
- * without an account. Only where tasks have to wait are there queues, ordered by virtual time (sched/clock.bpf.h), and
- * is anybody charged. While the host withholds time (contended) a waking task goes to the vCPU that costs it least
- * (sched/place.bpf.h), and vcpud parks the vCPUs for which there is no pCPU (sched/park.bpf.h). In both vCPUs take from
- * one another's queues (sched/takeover.bpf.h), so that nothing waits behind a vCPU that the host holds back. What the
- * host publishes is advice: without it, steal time takes its place. Constants stand in sched/tunables.h.
+ * without an account, or waits where it starts sooner than by a kick (sched/watch.bpf.h). Only where tasks have to wait
+ * are there queues, ordered by virtual time (sched/clock.bpf.h), and is anybody charged. While the host withholds time
+ * (contended) a waking task goes to the vCPU that costs it least (sched/place.bpf.h), and vcpud parks the vCPUs for
+ * which there is no pCPU (sched/park.bpf.h). In both vCPUs take from one another's queues (sched/takeover.bpf.h), so
+ * that nothing waits behind a vCPU that the host holds back. What the host publishes is advice: without it, steal time
+ * takes its place. Constants stand in sched/tunables.h.
  *
  * Functions that are not static are verified on their own, once: what they return is any number to their callers, which
  * keeps the loops around them short for the verifier.

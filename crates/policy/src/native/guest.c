@@ -42,6 +42,11 @@ int guest_n_take_over(const struct guest_takeover *takeover)
 	return guest_take_over(takeover);
 }
 
+int guest_n_wake_stays(uint64_t stay, uint64_t ahead, uint64_t wake)
+{
+	return guest_wake_stays(stay, ahead, wake);
+}
+
 uint64_t guest_n_slice(uint32_t waiting)
 {
 	return guest_slice(waiting);

@@ -113,6 +113,23 @@ proptest! {
     }
 
     #[test]
+    fn who_starts_sooner_where_it_is_is_left_there(victim_state in 0u32..=8, own: u64, head: u64) {
+        let takeover = Takeover { victim_state, own_vtime: own, head_vtime: head, stays: 1, ..Takeover::default() };
+        prop_assert!(!take_over(&takeover));
+    }
+
+    #[test]
+    fn nobody_waits_for_longer_than_two_wake_ups(stay: u64, ahead: u64, wake: u64) {
+        if wake_stays(stay, ahead, wake) {
+            let waits = (1 + u128::from(ahead)) * u128::from(stay);
+            // Whatever a clock said: 100 ms is no time that a wake-up takes.
+            prop_assert!(waits < 2 * u128::from(wake.min(100 * MS)));
+            prop_assert!(wake_stays(stay, ahead / 2, wake) && wake_stays(stay, ahead, wake.saturating_mul(2)));
+        }
+        prop_assert!(!wake_stays(0, ahead, wake) && !wake_stays(stay, ahead, 0));
+    }
+
+    #[test]
     fn what_waits_behind_a_preempted_vcpu_needs_no_advantage(own: u64, ahead in 1u64..1 << 62, slice: u64) {
         let mut takeover = Takeover {
             victim_state: state::PREEMPTED,

@@ -46,7 +46,7 @@ static __always_inline void account__start(__s32 cpu, struct task_struct *p, str
 		v->cost = entrain_cost(v->cost, entrain_sub(bpf_ktime_get_ns(), v->asked));
 	v->asked = 0;
 	if (v->woken) {
-		v->wake = entrain_cost(v->wake, entrain_sub(now, v->woken));
+		v->wake = entrain_cost(v->wake, entrain_min(entrain_sub(now, v->woken), WAKE_MOST_NS));
 		v->woken = 0;
 	}
 	v->peace_until = now + guest_peace(v->cost, t ? t->ran : 0);

@@ -37,6 +37,9 @@ const volatile bool use_stays = true;
 /* So many vCPUs are tried for a task that waits, of those that are marked idle and may be idle no more. */
 #define CLAIM_TRIES 4
 
+/* What a wake-up of an idle vCPU takes counts as at most this, ns: beyond it the host has something else to do. */
+#define WAKE_MOST_NS ENTRAIN_MSEC
+
 /* Loads are brought up to date at most this often: two of their periods, and less than a tick. */
 #define LOAD_EVERY_NS (2 * ENTRAIN_MSEC)
 
