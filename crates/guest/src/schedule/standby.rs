@@ -16,8 +16,8 @@ const STOLEN_PART: u64 = 8;
 /// So many looks in a row must find that: a hiccup of the host is over before a scheduler could help.
 const LOOKS_IN_A_ROW: u32 = 5;
 /// Calm after which it stands by, s, unless somebody says otherwise: long beside what attaching takes on a busy host (up to
-/// a second). It was meant as an insurance of ten minutes; while a guest whose tasks outnumber its vCPUs serves fewer
-/// wake-ups calm than the kernel's own scheduler does, it is what bounds that loss.
+/// a second). It was meant as an insurance of ten minutes; while a file server's clients get less done calm than with the
+/// kernel's own scheduler (docs/results/alone.md), it is what bounds that loss.
 pub(crate) const CALM_S: u32 = 30;
 /// The same for a guest that had to attach again soon, doubled each time up to so many times.
 const CALM_MOST: u64 = 16;
