@@ -174,9 +174,9 @@ struct guest_takeover {
 
 /*
  * Whether this vCPU runs the head of the other's queue now. With nothing of its own it does unless that one starts
- * sooner where it is: a queued task never waits longer than a wake-up takes while a vCPU is free. Else the older
- * virtual time decides; the advantage that it must have is a slice when the victim makes progress itself, and nothing
- * when the host holds the victim back.
+ * sooner where it is: a queued task waits no longer than two wake-ups take, by means, while a vCPU is free. Else the
+ * older virtual time decides; the advantage that it must have is a slice when the victim makes progress itself, and
+ * nothing when the host holds the victim back.
  */
 ENTRAIN_POLICY int guest_take_over(const struct guest_takeover *t)
 {

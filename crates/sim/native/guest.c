@@ -5,7 +5,6 @@
 /* The kernel's account of each CPU; the simulated kernel writes the steal time at its ticks. */
 __u64 sim_cpustat[4096][8];
 #define bpf_per_cpu_ptr(variable, cpu) ((__u32)(cpu) < sim.nr_cpus ? (typeof(variable))sim_cpustat[(__u32)(cpu)] : NULL)
-#define bpf_this_cpu_ptr(variable) (variable)
 
 /*
  * Atomic operations on what CPUs share are counted apart. A vCPU's own memory may be written by others, too, but by

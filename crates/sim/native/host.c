@@ -9,9 +9,6 @@
 unsigned long arch_freq_scale = 1024;
 #define bpf_per_cpu_ptr(variable, cpu) ((__u32)(cpu) < sim.nr_cpus ? (variable) : NULL)
 
-/* x86 keeps its count here; a simulated machine's, of whatever architecture, is in thread_info. */
-#define bpf_this_cpu_ptr(variable) (variable)
-
 /* Tunables (const volatile) are set before a machine starts. */
 #define const
 #include "sched.bpf.c"

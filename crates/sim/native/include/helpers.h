@@ -288,4 +288,7 @@ static char sim_ring[256] __attribute__((aligned(8)));
 #define bpf_ringbuf_reserve(m, size, flags) ((void *)((size) <= sizeof(sim_ring) ? sim_ring : NULL))
 #define bpf_ringbuf_submit(event, flags)    ((void)(event))
 
+/* x86 keeps its preempt count there; a simulated machine's, of whatever architecture, is in thread_info. */
+#define bpf_this_cpu_ptr(variable) (variable)
+
 #endif /* ENTRAIN_SIM_HELPERS_H */

@@ -172,7 +172,7 @@ fn rounds(stays: bool) -> u64 {
     boss.tasks.iter().map(|task| world.machines[m.0 as usize].tasks[task.0 as usize].ops).sum()
 }
 
-/// The lab: 126,000 to 148,000 requests/s while each wake-up went to an idle vCPU, 280,000 since.
+/// The lab: 0.58 of stock's requests while each wake-up went to an idle vCPU, 1.09 since (docs/results/alone.md).
 #[test]
 fn tasks_that_hand_work_on_meet_on_one_vcpu() {
     let (stays, kicks) = (rounds(true), rounds(false));

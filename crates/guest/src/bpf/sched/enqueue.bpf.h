@@ -100,7 +100,7 @@ static __always_inline void task__tell(struct task_struct *p, struct task_ctx *t
 				       bool wakeup, bool last, __u64 now)
 {
 	struct vcpu_ctx *v = vcpu__of(target);
-	bool soon = wakeup && task__is_brief(p) && vcpu__frees_soon(v, READ_ONCE(v->waiting) - 1);
+	bool soon = wakeup && vcpu__frees_soon(v, READ_ONCE(v->waiting) - 1) && task__is_brief(p);
 	__s32 idle = -1;
 
 	if (pinned || mode.contended || last)

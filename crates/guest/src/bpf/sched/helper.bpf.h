@@ -3,7 +3,6 @@
 #ifndef ENTRAIN_GUEST_SCHED_HELPER_H
 #define ENTRAIN_GUEST_SCHED_HELPER_H
 
-#include "clock.bpf.h"
 #include "host.bpf.h"
 
 /* Claims an idle vCPU of one word in use and kicks it; only one that the host would run at once, if `certain`. */
@@ -77,15 +76,18 @@ static __noinline __s32 helper__claim(struct task_struct *p, __s32 target)
 	return -1;
 }
 
-/* An idle vCPU, if there is one, takes the first who waits in the OPEN queue of `target`. */
-static __noinline void helper__wake_for(__s32 target)
+/*
+ * An idle vCPU, if there is one, takes the first who waits in the OPEN queue of `target`; not for one that may run only
+ * where `other` may.
+ */
+static __noinline void helper__wake_for(__s32 target, struct task_struct *other)
 {
 	struct task_struct *head;
 	__s32 cpu = -1;
 
 	bpf_rcu_read_lock();
 	head = scx_bpf_dsq_peek(QUEUE_OPEN(target));
-	if (head)
+	if (head && !(other && bpf_cpumask_subset(head->cpus_ptr, other->cpus_ptr)))
 		cpu = helper__claim(head, target);
 	bpf_rcu_read_unlock();
 	if (cpu >= 0)
@@ -101,18 +103,11 @@ static __noinline void helper__wake_for(__s32 target)
 static __noinline void vcpu__pass_claim(struct vcpu_ctx *v, struct task_struct *runs)
 {
 	bool looked = !v->claimed;
-	__s32 target = cpu_or_none__cpu(looked ? v->served : v->claimed), cpu = -1;
-	struct task_struct *head;
+	__s32 target = cpu_or_none__cpu(looked ? v->served : v->claimed);
 
 	v->claimed = 0;
 	v->served = 0;
-	bpf_rcu_read_lock();
-	head = scx_bpf_dsq_peek(QUEUE_OPEN(target));
-	if (head && !(looked && bpf_cpumask_subset(head->cpus_ptr, runs->cpus_ptr)))
-		cpu = helper__claim(head, target);
-	bpf_rcu_read_unlock();
-	if (cpu >= 0)
-		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	helper__wake_for(target, looked ? runs : NULL);
 }
 
 /*

@@ -205,7 +205,7 @@ __noinline int mode__decide(struct step *s)
 	if (mode.contended != contended)
 		WRITE_ONCE(mode.contended, contended);
 	stats.contended = contended;
-	if (s->wakes)
+	if (s->wakes && mode.wake != s->wake / s->wakes)
 		WRITE_ONCE(mode.wake, s->wake / s->wakes);
 	if (mode.furthest != s->furthest)
 		WRITE_ONCE(mode.furthest, s->furthest);

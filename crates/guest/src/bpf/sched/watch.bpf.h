@@ -7,6 +7,7 @@
 #ifndef ENTRAIN_GUEST_SCHED_WATCH_H
 #define ENTRAIN_GUEST_SCHED_WATCH_H
 
+#include "clock.bpf.h"
 #include "helper.bpf.h"
 
 /* A look costs about what a wake-up of an idle vCPU does, of whose time there are so many between two: 1.5 %. */
@@ -24,6 +25,11 @@ struct {
 	__type(value, struct watch_timer);
 } watch_timers SEC(".maps");
 
+static __always_inline void watch__arm(struct watch_timer *watch)
+{
+	bpf_timer_start(&watch->timer, entrain_min(WATCH_WAKES * mode.wake, STEP_CALM_NS), 0);
+}
+
 /*
  * A task waits for that vCPU, and nobody is told of it. The count of those that wait has been raised before, as a
  * barrier: it is seen by the look that ends the watch, or the watch is begun here.
@@ -40,7 +46,7 @@ static __noinline void watch__begin(__s32 cpu)
 		return;
 	watch = bpf_map_lookup_elem(&watch_timers, &key);
 	if (watch)
-		bpf_timer_start(&watch->timer, entrain_min(WATCH_WAKES * mode.wake, STEP_CALM_NS), 0);
+		watch__arm(watch);
 }
 
 /*
@@ -65,13 +71,13 @@ static int watch__look(void *map, __u32 *key, struct watch_timer *watch)
 	if (v->crowded != late)
 		WRITE_ONCE(v->crowded, late);
 	if (late)
-		helper__wake_for(cpu);
+		helper__wake_for(cpu, NULL);
 	/* As long as others come, it goes on: to begin it anew costs an interrupt to itself. */
 	if (!v->stayed && __sync_lock_test_and_set(&v->watched, 0) && READ_ONCE(v->waiting_open) <= 0)
 		return 0;
 	v->stayed = 0;
 	WRITE_ONCE(v->watched, 1);
-	bpf_timer_start(&watch->timer, entrain_min(WATCH_WAKES * mode.wake, STEP_CALM_NS), 0);
+	watch__arm(watch);
 	return 0;
 }
 
