@@ -145,18 +145,18 @@ ENTRAIN_POLICY int guest_wake_direct(const struct guest_candidate *c)
 
 /*
  * Whether a task had better wait for a vCPU that runs another one than have an idle one kicked. `stay`: how long tasks
- * run there at a time, mean, or how long this one has by now if that is more, ns; `ahead`: tasks that wait there before
- * it; `wake`: how long an idle vCPU takes from the wake-up until the task runs, mean, ns; 0 for either: not known.
+ * keep it from the vCPU at a time, mean, or how long this one has by now if that is more, ns; `ahead`: tasks that wait
+ * there before it; `kick`: what a kick costs, ns: from the wake-up until the task runs on the idle vCPU, and what
+ * whoever kicks loses by it (an exit of its own). 0: not known, and nobody waits.
  *
- * A kick costs `wake` until the task runs, and whoever kicks the part of it that its own exit takes: less than as much
- * again. Tasks that hand work to one another every few us wait that out. fair.c comes to it by constants: it looks for
- * no idle CPU where those of a cache are busy for the most part (SIS_UTIL), and fetches nothing for one that idles for
- * less than a move is worth (newidle_balance); here it is measured.
+ * fair.c comes to it by constants: it looks for no idle CPU where those of a cache are busy for the most part
+ * (SIS_UTIL), and fetches nothing for one that idles for less than a move is worth (newidle_balance); here both sides
+ * are measured.
  */
-ENTRAIN_POLICY int guest_wake_stays(entrain_u64 stay, entrain_u64 ahead, entrain_u64 wake)
+ENTRAIN_POLICY int guest_wake_stays(entrain_u64 stay, entrain_u64 ahead, entrain_u64 kick)
 {
-	return stay && (1 + entrain_min(ahead, 1024)) * entrain_min(stay, GUEST_WAIT_MAX_NS) <
-			       2 * entrain_min(wake, GUEST_WAIT_MAX_NS);
+	return (1 + entrain_min(ahead, 1024)) * entrain_min(stay, GUEST_WAIT_MAX_NS) <
+	       entrain_min(kick, 2 * GUEST_WAIT_MAX_NS);
 }
 
 /* What a vCPU that looks for work compares: the head of another vCPU's queue against its own best. */
@@ -174,7 +174,7 @@ struct guest_takeover {
 
 /*
  * Whether this vCPU runs the head of the other's queue now. With nothing of its own it does unless that one starts
- * sooner where it is: a queued task waits no longer than two wake-ups take, by means, while a vCPU is free. Else the
+ * sooner where it is: a queued task waits no longer than a kick costs, by means, while a vCPU is free. Else the
  * older virtual time decides; the advantage that it must have is a slice when the victim makes progress itself, and
  * nothing when the host holds the victim back.
  */

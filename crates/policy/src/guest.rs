@@ -200,7 +200,7 @@ mod ffi {
         pub(super) safe fn guest_n_wake_price(candidate: &Candidate, util: u32) -> u64;
         pub(super) safe fn guest_n_wake_direct(candidate: &Candidate) -> c_int;
         pub(super) safe fn guest_n_take_over(takeover: &Takeover) -> c_int;
-        pub(super) safe fn guest_n_wake_stays(stay: u64, ahead: u64, wake: u64) -> c_int;
+        pub(super) safe fn guest_n_wake_stays(stay: u64, ahead: u64, kick: u64) -> c_int;
         pub(super) safe fn guest_n_slice(waiting: u32) -> u64;
         pub(super) safe fn guest_n_debt(share: u64, total: u64) -> u64;
         pub(super) safe fn guest_n_preempts(waking: u64, running: u64) -> c_int;
@@ -252,9 +252,9 @@ pub fn wake_direct(candidate: &Candidate) -> bool {
 }
 
 /// Whether a task had better wait for a vCPU where tasks run for `stay` ns at a time and `ahead` wait before it, than have
-/// an idle one kicked, where it runs `wake` ns later.
-pub fn wake_stays(stay: u64, ahead: u64, wake: u64) -> bool {
-    ffi::guest_n_wake_stays(stay, ahead, wake) != 0
+/// an idle one kicked, which costs `kick` ns.
+pub fn wake_stays(stay: u64, ahead: u64, kick: u64) -> bool {
+    ffi::guest_n_wake_stays(stay, ahead, kick) != 0
 }
 
 /// Whether another vCPU's waiting task runs here now.

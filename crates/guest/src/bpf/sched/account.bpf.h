@@ -41,6 +41,7 @@ static __always_inline void account__start(__s32 cpu, struct task_struct *p, str
 	struct vcpu_ctx *v = vcpu__of(cpu);
 
 	v->stay_at = v->run_at = now;
+	v->kicks = 0;
 	v->counted = t != NULL;
 	if (v->asked)
 		v->cost = entrain_cost(v->cost, entrain_sub(bpf_ktime_get_ns(), v->asked));

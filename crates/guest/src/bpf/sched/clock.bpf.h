@@ -29,29 +29,6 @@ static __always_inline bool vcpu__makes_way(const struct vcpu_ctx *v, __u64 vtim
 	return v->run_at && !entrain_before(now, v->peace_until) && guest_preempts(vtime, vcpu__running_vtime(v, now));
 }
 
-/*
- * Whether a task sleeps again so soon, on average, that it keeps others waiting for less than a kick takes. Lifetime's
- * mean, by the kernel's own accounts: no storage is looked up for it.
- */
-static __always_inline bool task__is_brief(struct task_struct *p)
-{
-	return guest_wake_stays(1 + p->se.sum_exec_runtime / (1 + p->nvcsw), 0, mode.wake);
-}
-
-/*
- * Whether in a calm guest a task that waits for this vCPU, behind so many others, starts sooner there than elsewhere.
- * Where those that run there stay for long on average nobody need look at a clock.
- */
-static __always_inline bool vcpu__frees_soon(const struct vcpu_ctx *v, __s64 ahead)
-{
-	__u64 wake = mode.wake, since = READ_ONCE(v->stay_at);
-
-	ahead = ahead > 0 ? ahead : 0;
-	return use_stays && !mode.contended && !v->parked && !v->crowded && READ_ONCE(v->waiting_long) <= 0 &&
-	       READ_ONCE(v->run_at) && guest_wake_stays(v->burst, ahead, wake) &&
-	       guest_wake_stays(entrain_max(v->burst, entrain_sub(sched__now(), since)), ahead, wake);
-}
-
 /* The clock of a vCPU's queue. Others move it on as well, by this: what gets lost in a race is less than a slice. */
 static __always_inline __u64 vcpu__clock(struct vcpu_ctx *v, __u64 now)
 {

@@ -87,7 +87,7 @@ static __always_inline void vcpu__looks_again(__s32 cpu, struct vcpu_ctx *v)
 		return;
 	}
 	v->again++;
-	scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	vcpu__kick(cpu, SCX_KICK_IDLE);
 }
 
 /* A vCPU whose queue of the kernel is empty, while somebody waits for a vCPU. */
@@ -198,7 +198,7 @@ static __always_inline void vcpu__update_idle(__s32 cpu, bool idle)
 	page__publish_idle(cpu);
 	/* As an addition it is the barrier that the above needs. */
 	if (__sync_fetch_and_add(&v->waiting, 0) > 0 || (!v->parked && waiting__any()))
-		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+		vcpu__kick(cpu, SCX_KICK_IDLE);
 }
 
 #endif /* ENTRAIN_GUEST_SCHED_DISPATCH_H */

@@ -20,6 +20,18 @@ static __always_inline bool task__waits_at(struct task_struct *p, __s32 cpu)
 	return vcpu__frees_soon(v, READ_ONCE(v->waiting)) && task__may_run(p, cpu);
 }
 
+/* The vCPU that a waking task had better wait for: that of who wakes it, `here`, or its own; -1: none. */
+static __always_inline __s32 task__waits_for(struct task_struct *p, __s32 previous, __s32 here)
+{
+	struct vcpu_ctx *sender = vcpu__of(here), *last = vcpu__of(previous);
+
+	if (vcpu__is_cheaper(sender, last) == vcpu__tries(sender))
+		return -1;
+	if (context__is_task() && sender->llc == last->llc && task__waits_at(p, here))
+		return here;
+	return here != previous && task__waits_at(p, previous) ? previous : -1;
+}
+
 /*
  * A waking task in a calm guest: the kernel's choice of an idle vCPU, by core, cache and node, and no account. Or none,
  * where it starts sooner behind who runs on its own, or behind who wakes it: tasks that hand work to one another meet
@@ -28,15 +40,19 @@ static __always_inline bool task__waits_at(struct task_struct *p, __s32 cpu)
 static __always_inline __s32 task__select_calm(struct task_struct *p, __s32 previous, __u64 wake_flags)
 {
 	__s32 cpu, here = bpf_get_smp_processor_id();
+	struct vcpu_ctx *v, *sender = vcpu__of(here);
 	bool idle = false;
 	struct task_ctx *t;
-	struct vcpu_ctx *v;
 
+	if (sender->sent)
+		vcpu__measure_send(sender, sched__now());
 	if (!(wake_flags & SCX_WAKE(FORK)) && task__is_brief(p)) {
-		if (context__is_task() && vcpu__of(here)->llc == vcpu__of(previous)->llc && task__waits_at(p, here))
-			return here;
-		if (here != previous && task__waits_at(p, previous))
-			return previous;
+		cpu = task__waits_for(p, previous, here);
+		if (cpu >= 0) {
+			sender->stays = 1;
+			vcpu__sends(sender, false);
+			return cpu;
+		}
 	}
 	cpu = scx_bpf_select_cpu_dfl(p, previous, wake_flags, &idle);
 	if (!idle)
@@ -53,6 +69,8 @@ static __always_inline __s32 task__select_calm(struct task_struct *p, __s32 prev
 		page__publish_wakeup(cpu, p);
 	}
 	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, guest_slice(0), enq__at_once());
+	if (cpu != here)
+		vcpu__sends(sender, true);
 	return cpu;
 }
 
@@ -97,15 +115,14 @@ static __always_inline __s32 task__select_vcpu(struct task_struct *p, __s32 prev
  * idle sees the bit (vcpu__update_idle).
  */
 static __always_inline void task__tell(struct task_struct *p, struct task_ctx *t, __s32 target, bool pinned,
-				       bool wakeup, bool last, __u64 now)
+				       bool wakeup, bool stays, bool last, __u64 now)
 {
 	struct vcpu_ctx *v = vcpu__of(target);
-	bool soon = wakeup && vcpu__frees_soon(v, READ_ONCE(v->waiting) - 1) && task__is_brief(p);
 	__s32 idle = -1;
 
 	if (pinned || mode.contended || last)
 		idle = scx_bpf_test_and_clear_cpu_idle(target) ? target : -1;
-	else if (!soon)
+	else if (!stays)
 		idle = helper__claim(p, target);
 	else
 		watch__begin(target);
@@ -113,17 +130,17 @@ static __always_inline void task__tell(struct task_struct *p, struct task_ctx *t
 		idle = target;
 	if (idle >= 0) {
 		page__publish_wakeup(idle, p);
-		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
+		vcpu__kick(idle, SCX_KICK_IDLE);
 		return;
 	}
-	if (!pinned && !mode.contended && !soon)
+	if (!pinned && !mode.contended && !stays)
 		helper__wake_lookers(p);
 	/*
 	 * A vCPU that was woken for nothing idles on, and ops.update_idle is not told: it may have looked before this
 	 * task came, while its bit was still taken. The kernel itself sees to the CPU that the task is counted on.
 	 */
 	if (target != scx_bpf_task_cpu(p) && !READ_ONCE(v->run_at))
-		scx_bpf_kick_cpu(target, SCX_KICK_IDLE);
+		vcpu__kick(target, SCX_KICK_IDLE);
 	if (!wakeup) {
 		/*
 		 * A task whose slice is over makes way for another: an idle vCPU may have it. For one that computes,
@@ -137,7 +154,7 @@ static __always_inline void task__tell(struct task_struct *p, struct task_ctx *t
 	stats__count(wake_queued);
 	if (vcpu__makes_way(v, t->vtime, now)) {
 		stats__count(preempts);
-		scx_bpf_kick_cpu(target, SCX_KICK_PREEMPT);
+		vcpu__kick(target, SCX_KICK_PREEMPT);
 	}
 }
 
@@ -148,12 +165,14 @@ static __always_inline void task__tell(struct task_struct *p, struct task_ctx *t
 static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags)
 {
 	bool wakeup = enq_flags & SCX_ENQ(WAKEUP) || task__came_back(p), last = enq_flags & SCX_ENQ(LAST);
-	bool pinned = task__is_pinned(p);
-	__s32 cpu = scx_bpf_task_cpu(p), target = cpu;
+	bool pinned = task__is_pinned(p), stays;
+	__s32 cpu = scx_bpf_task_cpu(p), target = cpu, here = bpf_get_smp_processor_id();
 	struct vcpu_ctx *v = vcpu__of(cpu);
 	struct task_ctx *t;
 	__u64 now;
 
+	stays = wakeup && vcpu__of(here)->stays;
+	vcpu__of(here)->stays = 0;
 	if (task__waits_for_time(p, cpu, enq_flags))
 		return;
 	/*
@@ -162,6 +181,7 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 	 * else can take.
 	 */
 	if ((pinned || !mode.contended) && !v->run_at && v->waiting <= 0 && scx_bpf_test_and_clear_cpu_idle(cpu)) {
+		vcpu__of(here)->kicks += cpu != here;
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, guest_slice(0), enq_flags | (pinned ? 0 : enq__at_once()));
 		return;
 	}
@@ -184,7 +204,7 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 	v = vcpu__of(target);
 	task__count_in(p, t, now);
 	task__join(t, target, now);
-	if (wakeup && target == cpu && cpu == bpf_get_smp_processor_id() && vcpu__makes_way(v, t->vtime, now) &&
+	if (wakeup && target == cpu && cpu == here && vcpu__makes_way(v, t->vtime, now) &&
 	    !scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL)) {
 		/*
 		 * It takes the vCPU that wakes it. A kick would do, too, but that is an interrupt to itself, and in a
@@ -200,7 +220,7 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 	/* There may be room for it by now: a guest that runs few and long turns has few other occasions to look. */
 	if (mode.contended)
 		vcpud__step(now);
-	task__tell(p, t, target, pinned, wakeup, last, now);
+	task__tell(p, t, target, pinned, wakeup, stays, last, now);
 }
 
 /* The running task yields: it gives up the rest of its turn where somebody waits. */

@@ -24,7 +24,7 @@ static __always_inline bool helper__wake_in(__u64 bits, __u32 word, bool certain
 			continue;
 		if (!scx_bpf_test_and_clear_cpu_idle(cpu))
 			continue;
-		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+		vcpu__kick(cpu, SCX_KICK_IDLE);
 		return true;
 	}
 	return false;
@@ -71,7 +71,7 @@ static __noinline __s32 helper__claim(struct task_struct *p, __s32 target)
 		if (READ_ONCE(v->idles))
 			return cpu;
 		/* One that only begins to idle must look and be marked again, or nobody finds it idle. */
-		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+		vcpu__kick(cpu, SCX_KICK_IDLE);
 	}
 	return -1;
 }
@@ -91,7 +91,7 @@ static __noinline void helper__wake_for(__s32 target, struct task_struct *other)
 		cpu = helper__claim(head, target);
 	bpf_rcu_read_unlock();
 	if (cpu >= 0)
-		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+		vcpu__kick(cpu, SCX_KICK_IDLE);
 }
 
 /*
@@ -122,7 +122,7 @@ static __noinline void helper__wake(struct task_struct *p, bool stuck)
 	if (!mode.contended) {
 		cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 		if (cpu >= 0)
-			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+			vcpu__kick(cpu, SCX_KICK_IDLE);
 		return;
 	}
 	if (!helper__wake_one(p, true) && stuck)
@@ -145,7 +145,7 @@ static __noinline void helper__wake_lookers(struct task_struct *p)
 		bpf_for (j, 0, LOOK_AT_WAKE) {
 			if (!bits)
 				break;
-			scx_bpf_kick_cpu(i * 64 + bits__lowest(bits), SCX_KICK_IDLE);
+			vcpu__kick(i * 64 + bits__lowest(bits), SCX_KICK_IDLE);
 			bits &= bits - 1;
 		}
 	}

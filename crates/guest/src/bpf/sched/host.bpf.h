@@ -4,6 +4,7 @@
 #define ENTRAIN_GUEST_SCHED_HOST_H
 
 #include "mask.bpf.h"
+#include "stay.bpf.h"
 
 /* The kernel's account of each CPU; members beyond `cpustat` differ between versions and do not matter. */
 struct kernel_cpustat {

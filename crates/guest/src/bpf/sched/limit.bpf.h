@@ -42,7 +42,7 @@ static __always_inline bool limit__release(struct bpf_iter_scx_dsq *it, struct t
 	moved = scx_bpf_dsq_move_vtime(it, p, pinned ? QUEUE_PINNED(target) : QUEUE_OPEN(target), 0);
 	/* It has been claimed: it must look, or nobody finds it idle again. */
 	if (idle >= 0)
-		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
+		vcpu__kick(idle, SCX_KICK_IDLE);
 	return moved;
 }
 
@@ -67,7 +67,7 @@ static __always_inline void task__limit_begins(struct task_struct *p, __s32 cpu)
 		return;
 	turn = limit__begin(p, &t->limit, cpu, slice, scx_bpf_now());
 	if (!turn)
-		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+		vcpu__kick(cpu, SCX_KICK_PREEMPT);
 	else if (turn < slice)
 		scx_bpf_task_set_slice(p, turn);
 }

@@ -30,7 +30,9 @@ struct step {
 	__u64 ran, stolen, withheld;
 	__u64 furthest;
 	__u64 wake;    /* sum of what wake-ups of idle vCPUs take, ns ... */
-	__u32 wakes;   /* ... over so many vCPUs */
+	__u64 send;    /* ... of what kicks take their senders, ns ... */
+	__u32 wakes;   /* ... over so many vCPUs ... */
+	__u32 sends;   /* ... of each */
 	__u32 busy;    /* vCPUs that run something, and tasks that wait ... */
 	__u32 waiting; /* ... these alone */
 	__u32 held;    /* vCPUs that the host holds back */
@@ -133,6 +135,10 @@ __noinline int vcpu__observe(__s32 cpu, struct step *s)
 	}
 	s->wake += v->wake;
 	s->wakes += v->wake != 0;
+	if (v->after_kick && v->after_stay) {
+		s->send += entrain_sub(v->after_kick, v->after_stay);
+		s->sends++;
+	}
 	if (v->run_at && entrain_before(s->furthest, v->clock))
 		s->furthest = v->clock;
 	vcpu__observe_host(cpu, v, s);
@@ -154,11 +160,11 @@ static __noinline bool vcpu__set_parked(__s32 cpu, struct vcpu_ctx *v, bool park
 	if (parked) {
 		/* What runs there leaves at once. An idle one needs no kick. */
 		if (v->run_at)
-			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+			vcpu__kick(cpu, SCX_KICK_PREEMPT);
 		return false;
 	}
 	if (wait)
-		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+		vcpu__kick(cpu, SCX_KICK_IDLE);
 	return wait;
 }
 
@@ -190,7 +196,7 @@ __noinline __u32 vcpud__decide(struct step *s)
 __noinline int mode__decide(struct step *s)
 {
 	struct guest_mode_input in = {};
-	__u64 contended;
+	__u64 contended, send;
 
 	if (!s)
 		return 0;
@@ -207,6 +213,9 @@ __noinline int mode__decide(struct step *s)
 	stats.contended = contended;
 	if (s->wakes && mode.wake != s->wake / s->wakes)
 		WRITE_ONCE(mode.wake, s->wake / s->wakes);
+	send = s->sends ? entrain_min(s->send / s->sends, mode.wake) : mode.wake;
+	if (mode.send != send)
+		WRITE_ONCE(mode.send, send);
 	if (mode.furthest != s->furthest)
 		WRITE_ONCE(mode.furthest, s->furthest);
 	if (s->window && pacing)

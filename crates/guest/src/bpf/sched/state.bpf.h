@@ -73,13 +73,20 @@ struct vcpu_ctx {
 	__u64 steal_at;	   /* the steal clock at `run_at`, ns; only while the guest is contended */
 	__u64 steal_clock; /* which of the steal clocks that was; 0 with `steal_at` 0: not read */
 	__u64 stay_at;	   /* when the running task came, ns */
+	__u64 kicks;	   /* interrupts that it has sent to vCPUs since */
+	__u64 sends;	   /* wake-ups that were sent from here in a calm guest */
+	__u64 stays;	   /* the one that is sent now is to wait, and nobody is kicked for it */
+	__u64 sent;	   /* the last one, when its vCPU was chosen, if it is measured; 0: it is not */
+	__u64 sent_kick;   /* ... and it kicked */
+	__u64 after_kick;  /* from there to the sender's next wake-up or its sleep, mean, ns, with a kick ... */
+	__u64 after_stay;  /* ... and without one (cost.h) */
 	__u64 peace_until; /* so long no waking task takes the vCPU from it, ns */
 	__u64 cost;	   /* of a switch here, ns (cost.h) */
 	__u64 choices;	   /* calls of ops.dispatch */
 	__u64 asked;	   /* when the choice began whose switch is measured; 0: none is */
 	__u64 wake;	   /* how long it took, idle, from the wake-up until the task ran, mean, ns (cost.h) */
 	__u64 behind;	   /* the scheduler's clock is behind CLOCK_MONOTONIC by so much here; known once it chose */
-	__u64 burst;	   /* how long tasks run at a time, mean, ns */
+	__u64 burst;	   /* how long tasks run at a time, mean, ns (vcpu__stay) */
 	__u64 ran;	   /* work since the start, ns */
 	__u64 pinned_ran;  /* of `ran`, by pinned tasks */
 	struct load load;
@@ -136,6 +143,7 @@ struct {
 	__u64 paced;
 	__u64 furthest; /* virtual time: the clock of the busy vCPU that has come furthest, at the last step */
 	__u64 wake;	/* how long an idle vCPU takes from a wake-up until the task runs, ns; 0: not known */
+	__u64 send;	/* what a kick takes whoever sends it, ns; as much as the wake-up until it is known */
 } mode __attribute__((aligned(64)));
 
 /* Tasks that count in a group (cgroup_share.bpf.h): only such as have waited for a vCPU, or run while others wait. */

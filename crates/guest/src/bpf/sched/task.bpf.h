@@ -50,9 +50,10 @@ static __always_inline void task__stopping(struct task_struct *p, bool runnable)
 	else
 		account__settle_alone(v, p, now);
 	v->run_at = 0;
+	vcpu__measure_send(v, now);
 	if (runnable)
 		return;
-	v->burst = guest_mean(v->burst, entrain_sub(now, v->stay_at));
+	v->burst = guest_mean(v->burst, vcpu__stay(v, now));
 	if (t)
 		task__slept(p, t, now);
 }

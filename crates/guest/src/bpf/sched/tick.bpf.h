@@ -23,7 +23,7 @@ static __always_inline void vcpu__look_after(__s32 cpu, struct vcpu_ctx *v, stru
 	if (other == cpu)
 		return;
 	if (vcpu__of(other)->parked)
-		scx_bpf_kick_cpu(other, SCX_KICK_IDLE);
+		vcpu__kick(other, SCX_KICK_IDLE);
 	if (vcpu__of(other)->parked || host__vcpu_view(other).state == ENTRAIN_VCPU_PREEMPTED)
 		helper__wake(p, vcpu__of(other)->parked);
 }

@@ -7,7 +7,6 @@
 #ifndef ENTRAIN_GUEST_SCHED_WATCH_H
 #define ENTRAIN_GUEST_SCHED_WATCH_H
 
-#include "clock.bpf.h"
 #include "helper.bpf.h"
 
 /* A look costs about what a wake-up of an idle vCPU does, of whose time there are so many between two: 1.5 %. */
