@@ -23,6 +23,22 @@ ENTRAIN_POLICY entrain_u64 entrain_cost(entrain_u64 mean, entrain_u64 sample)
 	return entrain_max((mean * 7 + sample) / 8, 1);
 }
 
+/*
+ * What something takes at least, where samples contain other work as well; 0: none so far. A sample of 0 is none. It
+ * follows lower samples by a quarter of the way and higher ones by a 64th of itself: among samples that differ by much
+ * it comes to the lowest tenth or so, and to what is taken now within a few hundred.
+ */
+ENTRAIN_POLICY entrain_u64 entrain_least(entrain_u64 least, entrain_u64 sample)
+{
+	sample = entrain_min(sample, ENTRAIN_SEC);
+	least = entrain_min(least, ENTRAIN_SEC);
+	if (!least || !sample)
+		return entrain_max(least, sample);
+	if (sample < least)
+		return least - (least - sample) / 4;
+	return least + entrain_min(sample - least, least / 64 + 1);
+}
+
 /* So many times the cost of a switch, at most `most`; that, too, where no cost is known. */
 ENTRAIN_POLICY entrain_u64 entrain_costs(entrain_u64 mean, entrain_u64 times, entrain_u64 most)
 {

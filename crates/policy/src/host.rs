@@ -169,6 +169,7 @@ mod ffi {
         pub(super) safe fn entrain_n_time_of(vtime: u64, share: u64) -> u64;
         pub(super) safe fn entrain_n_preempt_after(input: &PreemptIn, limits: &PreemptLimits, share: u64) -> u64;
         pub(super) safe fn entrain_n_cost(mean: u64, sample: u64) -> u64;
+        pub(super) safe fn entrain_n_least(least: u64, sample: u64) -> u64;
         pub(super) safe fn entrain_n_costs(mean: u64, times: u64, most: u64) -> u64;
         pub(super) safe fn entrain_n_lead(debt: u64, wait: u64, share: u64, load: u64) -> u64;
         pub(super) safe fn entrain_n_led_vtime(vtime: u64, queue: u64, lead: u64) -> u64;
@@ -321,6 +322,11 @@ pub fn preempt_after(input: &PreemptIn, limits: &PreemptLimits, share: u64) -> u
 /// The mean cost of a switch, ns, after one more sample; 0: none is known.
 pub fn cost(mean: u64, sample: u64) -> u64 {
     ffi::entrain_n_cost(mean, sample)
+}
+
+/// What something takes at least, ns, after one more sample that contains other work as well; 0: none is known.
+pub fn least(least: u64, sample: u64) -> u64 {
+    ffi::entrain_n_least(least, sample)
 }
 
 /// So many times the cost of a switch, at most `most`, ns.

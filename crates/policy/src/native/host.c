@@ -119,6 +119,11 @@ uint64_t entrain_n_cost(uint64_t mean, uint64_t sample)
 	return entrain_cost(mean, sample);
 }
 
+uint64_t entrain_n_least(uint64_t least, uint64_t sample)
+{
+	return entrain_least(least, sample);
+}
+
 uint64_t entrain_n_costs(uint64_t mean, uint64_t times, uint64_t most)
 {
 	return entrain_costs(mean, times, most);

@@ -309,6 +309,15 @@ proptest! {
     }
 
     #[test]
+    fn the_least_is_found_among_samples_that_contain_other_work(before in word(), kick in 100..100_000u64, work in prop::collection::vec(0..1_000_000u64, 4000)) {
+        // Nine of ten contain other work, of up to a millisecond.
+        let samples = work.iter().enumerate().map(|(i, work)| kick + if i % 10 == 0 { 0 } else { *work });
+        let found = samples.fold(before, least);
+        prop_assert!(found >= kick.min(before.max(1)) && found < kick * 3 / 2 + 50_000, "{found} of {kick}");
+        prop_assert_eq!(least(found, 0), found);
+    }
+
+    #[test]
     fn times_follow_costs_up_to_their_bounds(mean in word(), times in word(), most in word()) {
         let time = costs(mean, times, most);
         prop_assert!(time <= most);

@@ -78,7 +78,7 @@ struct vcpu_ctx {
 	__u64 stays;	   /* the one that is sent now is to wait, and nobody is kicked for it */
 	__u64 sent;	   /* the last one, when its vCPU was chosen, if it is measured; 0: it is not */
 	__u64 sent_kick;   /* ... and it kicked */
-	__u64 after_kick;  /* from there to the sender's next wake-up or its sleep, mean, ns, with a kick ... */
+	__u64 after_kick;  /* from there to the sender's next wake-up or its sleep, at least, ns, with a kick ... */
 	__u64 after_stay;  /* ... and without one (cost.h) */
 	__u64 peace_until; /* so long no waking task takes the vCPU from it, ns */
 	__u64 cost;	   /* of a switch here, ns (cost.h) */

@@ -40,8 +40,8 @@ static __always_inline void vcpu__sends(struct vcpu_ctx *here, bool kick)
 }
 
 /*
- * ... to the next wake-up that it sends, or when its task stops. With a kick that takes longer than without: by what
- * the kick takes its sender, which cannot be measured by itself since it is sent after BPF has returned.
+ * ... to the next wake-up that it sends, or when its task stops: at least. With a kick that is longer than without, by
+ * what the kick takes its sender, which cannot be measured by itself since it is sent after BPF has returned.
  */
 static __always_inline void vcpu__measure_send(struct vcpu_ctx *here, __u64 now)
 {
@@ -52,9 +52,9 @@ static __always_inline void vcpu__measure_send(struct vcpu_ctx *here, __u64 now)
 	took = entrain_min(entrain_sub(now, here->sent), WAKE_MOST_NS);
 	here->sent = 0;
 	if (here->sent_kick)
-		here->after_kick = entrain_cost(here->after_kick, took);
+		here->after_kick = entrain_least(here->after_kick, took);
 	else
-		here->after_stay = entrain_cost(here->after_stay, took);
+		here->after_stay = entrain_least(here->after_stay, took);
 }
 
 /*
