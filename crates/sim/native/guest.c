@@ -15,10 +15,12 @@ static void sim_atomic(const volatile void *at);
 #undef __sync_fetch_and_or
 #undef __sync_fetch_and_and
 #undef __sync_val_compare_and_swap
+#undef __sync_lock_test_and_set
 #define __sync_fetch_and_add(at, value)		  (sim_atomic(at), __sync_fetch_and_add((at), (value)))
 #define __sync_fetch_and_or(at, value)		  (sim_atomic(at), __sync_fetch_and_or((at), (value)))
 #define __sync_fetch_and_and(at, value)		  (sim_atomic(at), __sync_fetch_and_and((at), (value)))
 #define __sync_val_compare_and_swap(at, old, new) (sim_atomic(at), __sync_val_compare_and_swap((at), (old), (new)))
+#define __sync_lock_test_and_set(at, value)	  (sim_atomic(at), __sync_lock_test_and_set((at), (value)))
 
 /* Tunables (const volatile) are set before a machine starts. */
 #define const
@@ -153,6 +155,17 @@ __u64 sim_parks(void)
 	for (cpu = 0; cpu < sim.nr_cpus; cpu++)
 		parks += vcpus[cpu].stats.parks;
 	return parks;
+}
+
+/* How many vCPUs are crowded, and nobody looks at them again. */
+__u64 sim_forgotten(void)
+{
+	__u64 forgotten = 0;
+	__u32 cpu;
+
+	for (cpu = 0; cpu < sim.nr_cpus; cpu++)
+		forgotten += vcpus[cpu].crowded && !vcpus[cpu].watched;
+	return forgotten;
 }
 
 /* The agent's heartbeat. */

@@ -140,6 +140,17 @@ impl World {
         })
     }
 
+    /// How many vCPUs of a guest that Entrain schedules count as crowded, and are not looked at any more.
+    pub fn forgotten(&mut self, m: MachineId) -> u64 {
+        self.machines[m.0 as usize].kernel.object_call(|object| {
+            // SAFETY: the function has this type in native/guest.c.
+            unsafe {
+                let forgotten: unsafe extern "C" fn() -> u64 = object.function("sim_forgotten");
+                forgotten()
+            }
+        })
+    }
+
     /// What the host's daemon and the guests' agents do now and then.
     pub(super) fn daemon(&mut self) {
         let pcpus = u64::from(self.machines[0].kernel.topo.cpus());

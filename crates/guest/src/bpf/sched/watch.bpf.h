@@ -72,8 +72,11 @@ static int watch__look(void *map, __u32 *key, struct watch_timer *watch)
 	if (late)
 		helper__wake_for(cpu, NULL);
 	/* As long as others come, it goes on: to begin it anew costs an interrupt to itself. */
-	if (!v->stayed && __sync_lock_test_and_set(&v->watched, 0) && READ_ONCE(v->waiting_open) <= 0)
+	if (!v->stayed && __sync_lock_test_and_set(&v->watched, 0) && READ_ONCE(v->waiting_open) <= 0) {
+		/* Who was late has been taken meanwhile: it is crowded no more, and nobody would look again. */
+		WRITE_ONCE(v->crowded, 0);
 		return 0;
+	}
 	v->stayed = 0;
 	WRITE_ONCE(v->watched, 1);
 	watch__arm(watch);
