@@ -42,6 +42,8 @@ static __always_inline void account__start(__s32 cpu, struct task_struct *p, str
 
 	v->stay_at = v->run_at = now;
 	v->kicks = 0;
+	v->handed = v->hands_next;
+	v->hands_next = 0;
 	v->counted = t != NULL;
 	if (v->asked)
 		v->cost = entrain_cost(v->cost, entrain_sub(bpf_ktime_get_ns(), v->asked));

@@ -20,14 +20,19 @@ static __always_inline bool task__waits_at(struct task_struct *p, __s32 cpu)
 	return vcpu__frees_soon(v, READ_ONCE(v->waiting)) && task__may_run(p, cpu);
 }
 
-/* The vCPU that a waking task had better wait for: that of who wakes it, `here`, or its own; -1: none. */
+/*
+ * The vCPU that a waking task had better wait for: that of who wakes it, `here`, or its own; -1: none. For a trial's
+ * sake it waits for who wakes it however long that one stays: he may stay because others answer him at once.
+ */
 static __always_inline __s32 task__waits_for(struct task_struct *p, __s32 previous, __s32 here)
 {
 	struct vcpu_ctx *sender = vcpu__of(here), *last = vcpu__of(previous);
+	bool tries = vcpu__tries(sender);
 
-	if (vcpu__is_cheaper(sender, last) == vcpu__tries(sender))
+	if (vcpu__is_cheaper(sender) == tries)
 		return -1;
-	if (context__is_task() && sender->llc == last->llc && task__waits_at(p, here))
+	if (context__is_task() && sender->llc == last->llc &&
+	    (tries ? vcpu__is_open(sender) && task__may_run(p, here) : task__waits_at(p, here)))
 		return here;
 	return here != previous && task__waits_at(p, previous) ? previous : -1;
 }
@@ -51,6 +56,7 @@ static __always_inline __s32 task__select_calm(struct task_struct *p, __s32 prev
 		if (cpu >= 0) {
 			sender->stays = 1;
 			vcpu__sends(sender, false);
+			sender->hands_next |= cpu == here;
 			return cpu;
 		}
 	}

@@ -213,7 +213,7 @@ __noinline int mode__decide(struct step *s)
 	stats.contended = contended;
 	if (s->wakes && mode.wake != s->wake / s->wakes)
 		WRITE_ONCE(mode.wake, s->wake / s->wakes);
-	send = s->sends ? entrain_min(s->send / s->sends, mode.wake) : mode.wake;
+	send = s->sends ? s->send / s->sends : mode.wake;
 	if (mode.send != send)
 		WRITE_ONCE(mode.send, send);
 	if (mode.furthest != s->furthest)

@@ -18,22 +18,29 @@ static __always_inline void vcpu__kick(__s32 cpu, __u64 flags)
 	scx_bpf_kick_cpu(cpu, flags);
 }
 
-/* One wake-up of so many goes the other way than the best: what the other way takes would be old by now, or unknown. */
-#define STAY_TRIES 64
+/*
+ * So many wake-ups of so many go the other way than the best: what the other way takes would be old by now, or unknown.
+ * In a row, since tasks that share a vCPU run faster than such as answer one another from two: the first half of them
+ * brings that about, the second is measured.
+ */
+#define STAY_TRIES 16
+#define STAY_EVERY 1024
 
 static __always_inline bool vcpu__tries(const struct vcpu_ctx *here)
 {
-	return here->sends % STAY_TRIES == STAY_TRIES - 1;
+	return here->sends % STAY_EVERY >= STAY_EVERY - STAY_TRIES;
 }
 
 /*
- * This vCPU has chosen one for a task that wakes, which is kicked, or not. One of COST_EVERY is measured, those among
- * them that go the other way: from here ...
+ * This vCPU has chosen one for a task that wakes, which is kicked, or not. One of COST_EVERY is measured, and those
+ * that go the other way: from here ...
  */
 static __always_inline void vcpu__sends(struct vcpu_ctx *here, bool kick)
 {
+	__u64 nth = here->sends++ % STAY_EVERY;
+
 	here->kicks += kick;
-	if (here->sends++ % COST_EVERY != COST_EVERY - 1 || !here->run_at)
+	if (!here->run_at || (nth < STAY_EVERY - STAY_TRIES / 2 && nth % COST_EVERY != COST_EVERY - 1))
 		return;
 	here->sent = sched__now();
 	here->sent_kick = kick;
@@ -66,6 +73,16 @@ static __always_inline __u64 vcpu__stay(const struct vcpu_ctx *v, __u64 now)
 	return entrain_sub(now, READ_ONCE(v->stay_at) + READ_ONCE(v->kicks) * mode.send);
 }
 
+/* The running task goes to sleep: one that has waited for it runs next, and how long such tasks stay is measured. */
+static __always_inline void vcpu__measure_stay(struct vcpu_ctx *v, __u64 now)
+{
+	__u64 stay = vcpu__stay(v, now);
+
+	if (v->handed)
+		v->hands = entrain_least(v->hands, stay);
+	v->burst = guest_mean(v->burst, stay);
+}
+
 /* What it costs to have an idle vCPU kicked, ns; 0: not known. */
 static __always_inline __u64 mode__kick(void)
 {
@@ -82,25 +99,31 @@ static __always_inline bool task__is_brief(struct task_struct *p)
 }
 
 /*
- * Whether a vCPU loses less by running such tasks as run on `previous` itself, with a switch there and one back, than
- * by the kick that has another vCPU do it.
+ * Whether a vCPU loses less by running the task itself, with a switch there and one back, than by the kick that has
+ * another vCPU do it. Each is measured where it is done, since a task that answers from another vCPU slows down both.
  */
-static __always_inline bool vcpu__is_cheaper(const struct vcpu_ctx *v, const struct vcpu_ctx *previous)
+static __always_inline bool vcpu__is_cheaper(const struct vcpu_ctx *v)
 {
-	return previous->burst + 2 * v->cost < mode.send;
+	return v->after_stay + v->hands + 2 * v->cost < v->after_kick;
+}
+
+/* Whether a task may wait for this vCPU while others idle: in a calm guest, where nobody waits who stays for long. */
+static __always_inline bool vcpu__is_open(const struct vcpu_ctx *v)
+{
+	return use_stays && !mode.contended && !v->parked && !v->crowded && READ_ONCE(v->waiting_long) <= 0 &&
+	       READ_ONCE(v->run_at);
 }
 
 /*
- * Whether in a calm guest a task that waits for this vCPU, behind so many others, starts sooner there than elsewhere.
- * Where those that run there stay for long on average nobody need look at a clock.
+ * Whether a task that waits for this vCPU, behind so many others, starts sooner there than elsewhere. Where those that
+ * run there stay for long on average nobody need look at a clock.
  */
 static __always_inline bool vcpu__frees_soon(const struct vcpu_ctx *v, __s64 ahead)
 {
 	__u64 kick = mode__kick();
 
 	ahead = ahead > 0 ? ahead : 0;
-	return use_stays && !mode.contended && !v->parked && !v->crowded && READ_ONCE(v->waiting_long) <= 0 &&
-	       READ_ONCE(v->run_at) && guest_wake_stays(v->cost + v->burst, ahead, kick) &&
+	return vcpu__is_open(v) && guest_wake_stays(v->cost + v->burst, ahead, kick) &&
 	       guest_wake_stays(v->cost + entrain_max(v->burst, vcpu__stay(v, sched__now())), ahead, kick);
 }
 

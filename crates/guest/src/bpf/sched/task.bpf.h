@@ -53,7 +53,7 @@ static __always_inline void task__stopping(struct task_struct *p, bool runnable)
 	vcpu__measure_send(v, now);
 	if (runnable)
 		return;
-	v->burst = guest_mean(v->burst, vcpu__stay(v, now));
+	vcpu__measure_stay(v, now);
 	if (t)
 		task__slept(p, t, now);
 }
