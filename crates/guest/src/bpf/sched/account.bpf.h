@@ -42,7 +42,8 @@ static __always_inline void account__start(__s32 cpu, struct task_struct *p, str
 
 	v->stay_at = v->run_at = now;
 	v->kicks = 0;
-	v->handed = v->hands_next;
+	v->handed = v->hands_from ? 1 + entrain_sub(now, v->hands_from) : 0;
+	v->hands_from = 0;
 	v->hands_next = 0;
 	v->counted = t != NULL;
 	if (v->asked)

@@ -73,14 +73,15 @@ static __always_inline __u64 vcpu__stay(const struct vcpu_ctx *v, __u64 now)
 	return entrain_sub(now, READ_ONCE(v->stay_at) + READ_ONCE(v->kicks) * mode.send);
 }
 
-/* The running task goes to sleep: one that has waited for it runs next, and how long such tasks stay is measured. */
+/* The running task goes to sleep. One that has waited for it runs next: how long such tasks stay is measured. */
 static __always_inline void vcpu__measure_stay(struct vcpu_ctx *v, __u64 now)
 {
 	__u64 stay = vcpu__stay(v, now);
 
 	if (v->handed)
-		v->hands = entrain_least(v->hands, stay);
+		v->hands = entrain_least(v->hands, stay + 2 * v->handed);
 	v->burst = guest_mean(v->burst, stay);
+	v->hands_from = v->hands_next ? now : 0;
 }
 
 /* What it costs to have an idle vCPU kicked, ns; 0: not known. */
@@ -90,12 +91,24 @@ static __always_inline __u64 mode__kick(void)
 }
 
 /*
- * Whether a task sleeps again so soon, on average, that it keeps others waiting for less than a kick takes. Lifetime's
- * mean, by the kernel's own accounts: no storage is looked up for it.
+ * When somebody looks after those that wait, ns from the moment when they came. A look costs about what a wake-up of an
+ * idle vCPU does, of whose time there are so many between two: 1.5 %.
+ */
+#define WATCH_WAKES 64
+
+static __always_inline __u64 mode__watch(void)
+{
+	return WATCH_WAKES * mode.wake;
+}
+
+/*
+ * Whether a task sleeps again, on average, before somebody would look after those that wait for it. Lifetime's mean, by
+ * the kernel's own accounts: no storage is looked up for it. It has in it what the task's kicks took, and its stays
+ * from before it shared a vCPU: no closer bound would do.
  */
 static __always_inline bool task__is_brief(struct task_struct *p)
 {
-	return 1 + p->se.sum_exec_runtime / (1 + p->nvcsw) < mode__kick();
+	return guest_wake_stays(p->se.sum_exec_runtime / (1 + p->nvcsw), 0, mode__watch());
 }
 
 /*
@@ -104,7 +117,7 @@ static __always_inline bool task__is_brief(struct task_struct *p)
  */
 static __always_inline bool vcpu__is_cheaper(const struct vcpu_ctx *v)
 {
-	return v->after_stay + v->hands + 2 * v->cost < v->after_kick;
+	return v->after_stay + v->hands < v->after_kick;
 }
 
 /* Whether a task may wait for this vCPU while others idle: in a calm guest, where nobody waits who stays for long. */

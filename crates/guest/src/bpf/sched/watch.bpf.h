@@ -9,9 +9,6 @@
 
 #include "helper.bpf.h"
 
-/* A look costs about what a wake-up of an idle vCPU does, of whose time there are so many between two: 1.5 %. */
-#define WATCH_WAKES 64
-
 struct watch_timer {
 	struct bpf_timer timer;
 };
@@ -26,7 +23,7 @@ struct {
 
 static __always_inline void watch__arm(struct watch_timer *watch)
 {
-	bpf_timer_start(&watch->timer, entrain_min(WATCH_WAKES * mode.wake, STEP_CALM_NS), 0);
+	bpf_timer_start(&watch->timer, entrain_min(mode__watch(), STEP_CALM_NS), 0);
 }
 
 /*
