@@ -192,6 +192,7 @@ static __always_inline void vcpu__update_idle(__s32 cpu, bool idle)
 	v->run_at = 0;
 	v->asked = 0;
 	v->woken = 0;
+	v->hands_from = 0;
 	v->claim = 0;
 	v->claimed = 0;
 	v->idles = 1;
