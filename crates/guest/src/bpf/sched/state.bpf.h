@@ -83,7 +83,7 @@ struct vcpu_ctx {
 	__u64 hands_next;  /* 1: whoever runs next has waited for the running task, which woke it ... */
 	__u64 hands_from;  /* ... and which stopped then; 0: there is none */
 	__u64 handed;	   /* it runs now, after a switch of so many ns + 1; 0: it does not */
-	__u64 hands;	   /* how long such tasks stay, with a switch there and one back, mean, ns */
+	__u64 hands;	   /* how long such tasks stay, with a switch there and one back, at least, ns (cost.h) */
 	__u64 peace_until; /* so long no waking task takes the vCPU from it, ns */
 	__u64 cost;	   /* of a switch here, ns (cost.h) */
 	__u64 choices;	   /* calls of ops.dispatch */

@@ -79,7 +79,7 @@ static __always_inline void vcpu__measure_stay(struct vcpu_ctx *v, __u64 now)
 	__u64 stay = vcpu__stay(v, now);
 
 	if (v->handed)
-		v->hands = guest_mean(v->hands, stay + 2 * v->handed);
+		v->hands = entrain_least(v->hands, stay + 2 * v->handed);
 	v->burst = guest_mean(v->burst, stay);
 	v->hands_from = v->hands_next ? now : 0;
 }
