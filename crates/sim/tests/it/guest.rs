@@ -176,7 +176,7 @@ fn requests(arm: Arm, before: bool) -> u64 {
     workers.iter().map(done).sum()
 }
 
-/// The lab: 0.58 of stock's requests while each wake-up went to an idle vCPU, 0.65 to 1.25 in a visit since
+/// The lab: 0.58 of stock's requests while each wake-up went to an idle vCPU, 1.22 to 1.48 in a visit since
 /// (docs/results/alone.md).
 #[test]
 fn tasks_that_hand_work_on_meet_on_one_vcpu() {
