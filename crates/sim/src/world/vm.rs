@@ -131,22 +131,21 @@ impl World {
 
     /// How often a guest that Entrain schedules has parked a vCPU.
     pub fn parks(&mut self, m: MachineId) -> u64 {
-        self.machines[m.0 as usize].kernel.object_call(|object| {
-            // SAFETY: the function has this type in native/guest.c.
-            unsafe {
-                let parks: unsafe extern "C" fn() -> u64 = object.function("sim_parks");
-                parks()
-            }
-        })
+        self.guest_count(m, "sim_parks")
     }
 
     /// How many vCPUs of a guest that Entrain schedules count as crowded, and are not looked at any more.
     pub fn forgotten(&mut self, m: MachineId) -> u64 {
+        self.guest_count(m, "sim_forgotten")
+    }
+
+    /// A count over all vCPUs, by one of the functions of native/guest.c.
+    fn guest_count(&mut self, m: MachineId, name: &str) -> u64 {
         self.machines[m.0 as usize].kernel.object_call(|object| {
-            // SAFETY: the function has this type in native/guest.c.
+            // SAFETY: the functions that are named above have this type in native/guest.c.
             unsafe {
-                let forgotten: unsafe extern "C" fn() -> u64 = object.function("sim_forgotten");
-                forgotten()
+                let count: unsafe extern "C" fn() -> u64 = object.function(name);
+                count()
             }
         })
     }
