@@ -81,8 +81,8 @@ pub struct GuestArgs {
     forge: Option<Lie>,
 
     /// For so long
-    #[arg(long, hide = true, default_value_t = 5, value_name = "SECONDS")]
-    forge_seconds: u64,
+    #[arg(long, hide = true, default_value_t = 5.0, value_name = "SECONDS")]
+    forge_seconds: f64,
 
     /// Kick halted vCPUs so many times and compare the host's hint with what happens, beside the agent that runs
     #[arg(long, hide = true, value_name = "N", conflicts_with_all = ["release", "status"])]
@@ -113,7 +113,7 @@ pub fn run(args: GuestArgs) -> anyhow::Result<ExitCode> {
     }
     if let Some(lie) = args.forge {
         let pages = Pages::open(&system.bpffs(), true)?.ok_or(GuestError::NothingRegistered)?;
-        forge::forge(&pages, lie, Duration::from_secs(args.forge_seconds))?;
+        forge::forge(&pages, lie, Duration::try_from_secs_f64(args.forge_seconds)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(count) = args.kicks {
@@ -140,6 +140,9 @@ pub fn run(args: GuestArgs) -> anyhow::Result<ExitCode> {
 
 fn show(system: &System, json: bool, paired: bool) -> anyhow::Result<ExitCode> {
     let status = status::status(&system.bpffs(), &system.run_folder()?)?;
+    if let Some(pid) = status.starting() {
+        return Err(GuestError::Starting { pid }.into());
+    }
     if json {
         println!("{}", serde_json::to_string(&status)?);
     } else {

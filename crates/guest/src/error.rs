@@ -46,6 +46,12 @@ pub enum GuestError {
     /// There is nothing to release or to show.
     #[error("nothing is registered in this guest; start the agent with: entrain guest --mode register")]
     NothingRegistered,
+    /// The agent has not offered its pages yet.
+    #[error("the agent (process {pid}) is starting: it offers its pages once its programs are loaded; ask again soon")]
+    Starting {
+        /// Its process.
+        pid: u32,
+    },
     /// The agent did not end.
     #[error("the agent (process {pid}) did not end within {seconds} s; end it with: kill -9 {pid}, then release again")]
     DoesNotEnd {

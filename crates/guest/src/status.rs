@@ -177,6 +177,11 @@ fn feature_names(bits: u64) -> Vec<&'static str> {
 }
 
 impl Status {
+    /// The agent that runs, if it has offered no page yet.
+    pub fn starting(&self) -> Option<u32> {
+        self.agent.filter(|_| self.vcpus.iter().all(|vcpu| vcpu.link == link_name(LinkState::None)))
+    }
+
     /// For people: a few lines and a table.
     pub fn text(&self) -> String {
         let mut text = match (self.agent, self.agent_beats) {
@@ -241,6 +246,24 @@ mod tests {
         assert_eq!((seen.host.state, seen.host.pcpu, seen.host.in_cs), ("preempted", 3, true));
         assert_eq!(seen.host.steal_ns, 1_024_000);
         assert_eq!(seen.host.boosts, 0, "not a word of this pairing");
+    }
+
+    #[test]
+    fn an_agent_without_an_offer_is_starting() {
+        let status = |agent, links: [LinkState; 2]| Status {
+            schema: 1,
+            agent,
+            agent_beats: false,
+            schedules: None,
+            cookie: String::new(),
+            features: Vec::new(),
+            preempt_layout: 0,
+            paired: 0,
+            vcpus: links.map(|link| VcpuStatus { link: link_name(link), ..vcpu_status(&Page::zeroed(), false) }).into(),
+        };
+        assert_eq!(status(Some(7), [LinkState::None; 2]).starting(), Some(7));
+        assert_eq!(status(Some(7), [LinkState::Offered, LinkState::None]).starting(), None);
+        assert_eq!(status(None, [LinkState::None; 2]).starting(), None, "what a killed one left behind");
     }
 
     #[test]

@@ -12,18 +12,18 @@
 #include "place.bpf.h"
 #include "watch.bpf.h"
 
-/* Whether a waking task starts sooner behind who runs on that vCPU than by a kick of an idle one. */
-static __always_inline bool task__waits_at(struct task_struct *p, __s32 cpu)
+/*
+ * Whether a waking task starts sooner behind who runs on that vCPU than by a kick of an idle one. For a trial's sake it
+ * waits however long that one stays: he may stay because others answer him at once.
+ */
+static __always_inline bool task__waits_at(struct task_struct *p, __s32 cpu, bool tries)
 {
 	struct vcpu_ctx *v = vcpu__of(cpu);
 
-	return vcpu__frees_soon(v, READ_ONCE(v->waiting)) && task__may_run(p, cpu);
+	return (tries ? vcpu__is_open(v) : vcpu__frees_soon(v, READ_ONCE(v->waiting))) && task__may_run(p, cpu);
 }
 
-/*
- * The vCPU that a waking task had better wait for: that of who wakes it, `here`, or its own; -1: none. For a trial's
- * sake it waits for who wakes it however long that one stays: he may stay because others answer him at once.
- */
+/* The vCPU that a waking task had better wait for: that of who wakes it, `here`, or its own; -1: none. */
 static __always_inline __s32 task__waits_for(struct task_struct *p, __s32 previous, __s32 here)
 {
 	struct vcpu_ctx *sender = vcpu__of(here), *last = vcpu__of(previous);
@@ -31,10 +31,9 @@ static __always_inline __s32 task__waits_for(struct task_struct *p, __s32 previo
 
 	if (vcpu__is_cheaper(sender) == tries)
 		return -1;
-	if (context__is_task() && sender->llc == last->llc &&
-	    (tries ? vcpu__is_open(sender) && task__may_run(p, here) : task__waits_at(p, here)))
+	if (context__is_task() && sender->llc == last->llc && task__waits_at(p, here, tries))
 		return here;
-	return here != previous && task__waits_at(p, previous) ? previous : -1;
+	return here != previous && task__waits_at(p, previous, false) ? previous : -1;
 }
 
 /*

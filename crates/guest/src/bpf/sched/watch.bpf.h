@@ -23,7 +23,7 @@ struct {
 
 static __always_inline void watch__arm(struct watch_timer *watch)
 {
-	bpf_timer_start(&watch->timer, entrain_min(mode__watch(), STEP_CALM_NS), 0);
+	bpf_timer_start(&watch->timer, mode__watch(), 0);
 }
 
 /*

@@ -221,10 +221,9 @@ __noinline __u64 sibling__chained(__u32 cpu, __s32 tgid, __u64 number)
 	return tid;
 }
 
-/* Whether its guest says that it spins for a sibling that waits for a CPU: that one is next here. */
-static __always_inline bool spinner__hands_on(const struct spinner *s)
+/* Whether the sibling for which its guest says that it spins (0: for none) waits for a CPU: that one is next here. */
+static __always_inline bool spinner__hands_on(const struct spinner *s, __u64 spins_for)
 {
-	__u64 spins_for = task__spins_for(s->task, s->ctx);
 	__u64 tid = spins_for ? sibling__chained(s->cpu, s->task->tgid, spins_for) : 0;
 	struct task_struct *to = tid ? scx_bpf_tid_to_task(tid) : NULL;
 	struct task_ctx *t = to ? task__ctx(to) : NULL;
@@ -239,15 +238,17 @@ static __always_inline bool spinner__hands_on(const struct spinner *s)
 static __always_inline bool spinner__polled(struct task_struct *p, struct task_ctx *t, __u32 cpu)
 {
 	struct spinner s;
+	__u64 spins_for;
 
 	if (!task__may_poll(t))
 		return false;
-	if (!task__spins_for(p, t)) {
+	spins_for = task__spins_for(p, t);
+	if (!spins_for) {
 		t->polled++;
 		return false;
 	}
 	t->polled = 0;
-	if (!use_yield || !spinner__find(&s, p, t, cpu) || cpu__has_next(s.c, s.now) || !spinner__hands_on(&s))
+	if (!spinner__find(&s, p, t, cpu) || cpu__has_next(s.c, s.now) || !spinner__hands_on(&s, spins_for))
 		return false;
 	spinner__leave_now(&s);
 	return true;
@@ -266,7 +267,7 @@ static __always_inline void spinner__look(struct task_struct *p, struct task_ctx
 	if (!spinner__find(&s, p, t, bpf_get_smp_processor_id()) || cpu__has_next(s.c, s.now))
 		return;
 	t->spun = s.now;
-	if (spinner__turn_over(&s) || spinner__hands_on(&s)) {
+	if (spinner__turn_over(&s) || spinner__hands_on(&s, task__spins_for(p, t))) {
 		spinner__leave_now(&s);
 		return;
 	}
