@@ -1,7 +1,7 @@
 //! Whether the scheduler is worth having now. While the host has a pCPU for every vCPU, nothing that it knows helps a
-//! guest; calm, it costs little, and after a long calm not even that is spent: then the kernel's own scheduler works and
-//! this one stands by, loaded and detached. It comes when the host begins to withhold time. It stands by as well when
-//! the kernel has taken it down or does not take it, and tries again.
+//! guest; calm, it costs next to nothing, and after a long calm not even that is spent: then the kernel's own scheduler
+//! works and this one stands by, loaded and detached. It comes when the host begins to withhold time. It stands by as well
+//! when the kernel has taken it down or does not take it, and tries again.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -15,10 +15,9 @@ const STOLEN_MIN_NS: u64 = 20_000_000;
 const STOLEN_PART: u64 = 8;
 /// So many looks in a row must find that: a hiccup of the host is over before a scheduler could help.
 const LOOKS_IN_A_ROW: u32 = 5;
-/// Calm after which it stands by, s, unless somebody says otherwise: long beside what attaching takes on a busy host (up to
-/// a second). It was meant as an insurance of ten minutes; while a file server's clients get less done calm than with the
-/// kernel's own scheduler (docs/results/alone.md), it is what bounds that loss.
-pub(crate) const CALM_S: u32 = 30;
+/// Calm after which it stands by, s, unless somebody says otherwise: an insurance, since calm it gets as much done as the
+/// kernel's own (docs/results/alone.md), and long beside what attaching takes on a busy host (up to a second).
+pub(crate) const CALM_S: u32 = 600;
 /// The same for a guest that had to attach again soon, doubled each time up to so many times.
 const CALM_MOST: u64 = 16;
 /// Pause after the kernel took it down or refused it, s.
