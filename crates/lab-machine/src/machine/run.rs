@@ -344,20 +344,34 @@ impl Machine {
     pub fn reset_guest(&self, guest: usize) -> Result<()> {
         let target = Target::Guest(guest);
         self.known(guest)?;
+        self.excused(target, || {
+            self.link.health(target, |h| h.starts = 0);
+            // -no-reboot makes QEMU end at a reset, this one excepted.
+            self.qmp(
+                guest,
+                &[
+                    r#"{"execute":"set-action","arguments":{"reboot":"reset"}}"#,
+                    r#"{"execute":"system_reset"}"#,
+                    r#"{"execute":"set-action","arguments":{"reboot":"shutdown"}}"#,
+                ],
+            )?;
+            self.await_start(target)
+        })
+    }
+
+    /// Does something in which the target falls silent; whatever comes of it, the target is judged again afterwards.
+    fn excused(&self, target: Target, act: impl FnOnce() -> Result<()>) -> Result<()> {
         self.link.excuse(target, true);
-        self.link.health(target, |h| h.starts = 0);
-        // -no-reboot makes QEMU end at a reset, this one excepted.
-        self.qmp(
-            guest,
-            &[
-                r#"{"execute":"set-action","arguments":{"reboot":"reset"}}"#,
-                r#"{"execute":"system_reset"}"#,
-                r#"{"execute":"set-action","arguments":{"reboot":"shutdown"}}"#,
-            ],
-        )?;
-        self.await_start(target)?;
+        let done = act();
         self.link.excuse(target, false);
-        Ok(())
+        done
+    }
+
+    /// Has a guest fall silent from now on; where that fails it is judged as before.
+    fn silenced(&self, guest: usize, act: impl FnOnce() -> Result<()>) -> Result<()> {
+        let target = Target::Guest(guest);
+        self.link.excuse(target, true);
+        act().inspect_err(|_| self.link.excuse(target, false))
     }
 
     /// Runs a shell line in a guest that makes it boot anew without its QEMU (a kexec), and waits until it is up again.
@@ -365,12 +379,11 @@ impl Machine {
     pub fn restart_guest_by(&self, guest: usize, line: &str) -> Result<()> {
         self.known(guest)?;
         let target = Target::Guest(guest);
-        self.link.excuse(target, true);
-        self.link.health(target, |h| h.starts = 0);
-        let _ends_with_the_kernel = self.start(target, Command::shell(line))?;
-        self.await_start(target)?;
-        self.link.excuse(target, false);
-        Ok(())
+        self.excused(target, || {
+            self.link.health(target, |h| h.starts = 0);
+            let _ends_with_the_kernel = self.start(target, Command::shell(line))?;
+            self.await_start(target)
+        })
     }
 
     /// Starts a second QEMU for a guest, with the arguments of the first one, that waits for a migration, and gives it
@@ -384,11 +397,12 @@ impl Machine {
         let scope = self.scope(&spec);
         let commands = commands.iter().map(|&c| c.to_owned()).collect();
         // For a moment it is heard by nobody.
-        self.link.excuse(Target::Guest(guest), true);
-        self.link
-            .exchange(Target::Host, |id| Request::StartTarget { id, guest, argv, commands, scope })?
-            .done("starting a guest's second QEMU", self.link.clock.limit(GUEST_BOOT, DELAY))
-            .map(drop)
+        self.silenced(guest, || {
+            self.link
+                .exchange(Target::Host, |id| Request::StartTarget { id, guest, argv, commands, scope })?
+                .done("starting a guest's second QEMU", self.link.clock.limit(GUEST_BOOT, DELAY))
+                .map(drop)
+        })
     }
 
     /// Ends a migration: the guest is where it was, or has `moved` into its second QEMU. The other one is killed. What
@@ -405,8 +419,7 @@ impl Machine {
     /// Pauses a guest's vCPUs (QMP `stop`).
     pub fn pause_guest(&self, guest: usize) -> Result<()> {
         self.known(guest)?;
-        self.link.excuse(Target::Guest(guest), true);
-        self.qmp(guest, &[r#"{"execute":"stop"}"#]).map(drop)
+        self.silenced(guest, || self.qmp(guest, &[r#"{"execute":"stop"}"#]).map(drop))
     }
 
     /// Lets a paused guest go on (QMP `cont`).

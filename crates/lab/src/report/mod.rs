@@ -191,10 +191,11 @@ impl Report {
         report
     }
 
-    /// Whether the command ends with status 0: all was measured, nothing failed, every check holds.
+    /// Whether the command ends with status 0: all was measured, nothing failed, every check holds, and no arm lost more
+    /// boots than stock.
     pub fn ok(&self) -> bool {
-        let faults = self.boots.losses.iter().all(|loss| loss.emulator);
-        self.complete && faults && self.failures.is_empty() && self.checks.iter().all(|check| check.ok)
+        let checks = self.checks.iter().all(|check| check.ok);
+        self.complete && self.failures.is_empty() && checks && !self.boots.an_arm_loses_more_than_stock()
     }
 }
 
@@ -209,6 +210,16 @@ impl Boots {
         }
         let losses = gathered.losses.clone();
         Self { ok: gathered.boots_ok, lost: losses.len() as u32, losses, by_arm }
+    }
+
+    /// Whether boots were lost under an arm more often than under stock, those not counted that the emulator is known to
+    /// lose by itself. One that was lost under none, or under stock as well, has been made anew.
+    fn an_arm_loses_more_than_stock(&self) -> bool {
+        let rate = |arm: &str| {
+            let own = self.losses.iter().filter(|loss| !loss.emulator && loss.arm.as_deref() == Some(arm)).count();
+            own as f64 / f64::from(self.by_arm.get(arm).map_or(1, |visits| visits.visits.max(1)))
+        };
+        self.by_arm.keys().any(|arm| rate(arm) > rate(crate::experiment::STOCK))
     }
 }
 
@@ -298,4 +309,44 @@ fn suspicions(boots: &Boots) -> Vec<String> {
         })
     };
     boots.by_arm.iter().filter_map(worse).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `lost`: the arm under which a boot was lost, and whether the emulator is known for it.
+    fn boots(visits: &[(&str, u32)], lost: &[(Option<&str>, bool)]) -> Boots {
+        let loss = |&(arm, emulator): &(Option<&str>, bool)| Loss {
+            boot: 1,
+            arm: arm.map(str::to_owned),
+            load: None,
+            class: "deadline".to_owned(),
+            emulator,
+            detail: String::new(),
+            console: Vec::new(),
+            evidence: None,
+        };
+        Boots {
+            ok: 1,
+            lost: lost.len() as u32,
+            losses: lost.iter().map(loss).collect(),
+            by_arm: visits.iter().map(|&(arm, visits)| (arm.to_owned(), Visits { visits, lost: 0 })).collect(),
+        }
+    }
+
+    #[test]
+    fn a_lost_boot_ends_with_status_1_only_where_an_arm_loses_more_than_stock() {
+        let visits = [("stock", 4), ("entrain-both", 4)];
+        let worse = |lost: &[(Option<&str>, bool)]| boots(&visits, lost).an_arm_loses_more_than_stock();
+        assert!(worse(&[(Some("entrain-both"), false)]));
+        assert!(!worse(&[(Some("entrain-both"), true)]), "the emulator's");
+        assert!(!worse(&[(Some("stock"), false)]));
+        assert!(!worse(&[(None, false)]), "before any arm");
+        assert!(!worse(&[(Some("stock"), false), (Some("entrain-both"), false)]));
+        assert!(worse(&[(Some("stock"), false), (Some("entrain-both"), false), (Some("entrain-both"), false)]));
+        let rarely =
+            boots(&[("stock", 2), ("entrain-both", 4)], &[(Some("stock"), false), (Some("entrain-both"), false)]);
+        assert!(!rarely.an_arm_loses_more_than_stock());
+    }
 }

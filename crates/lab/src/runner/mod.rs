@@ -33,6 +33,7 @@ use self::sample::Patience;
 use crate::bar::{self, Bar};
 use crate::experiment::{Experiment, Load};
 use crate::placeholder::Values;
+use crate::reading::Sample;
 use crate::rig::Rig;
 use crate::scenario::Context;
 
@@ -226,12 +227,16 @@ impl<'a> Run<'a> {
     /// Boots until a session has gone through; false where the run must end.
     fn session(&mut self, spec: &MachineSpec, session: &Session<'a>, boot: u32) -> bool {
         let mut lost = 0;
-        let from = self.gathered.history.rounds_of(boot, self.session) as usize;
         loop {
+            // Of a boot that was lost, too.
+            let from = self.gathered.history.rounds_of(boot, self.session);
+            if lost > 0 && from as usize >= session.rounds.len() {
+                return true;
+            }
             self.boots += 1;
             let mut at = At::default();
             let before = self.bar.position();
-            let stop = match self.one_boot(spec, session, boot, from, &mut at) {
+            let stop = match self.one_boot(spec, session, boot, from as usize, &mut at) {
                 Ok(()) => {
                     self.gathered.boots_ok += 1;
                     self.tell();
@@ -257,6 +262,7 @@ impl<'a> Run<'a> {
             let loss = Loss { evidence: at.evidence, ..Loss::new(self.boots, at.arm, at.load, &error, livelocks) };
             self.bar.say(&format!("boot {} lost: {}", self.boots, loss.headline()));
             self.gathered.losses.push(loss);
+            self.drop_part_of_a_round(session, boot);
             self.tell();
             lost += 1;
             if lost > self.experiment.lost_boots {
@@ -265,6 +271,17 @@ impl<'a> Run<'a> {
             }
             self.bar.back_to(before);
         }
+    }
+
+    /// What a lost boot has measured of the round that it was in, where a pair of boots counts as one: the next boot measures
+    /// that round again under the same number, and each sample would have two partners.
+    fn drop_part_of_a_round(&mut self, session: &Session<'a>, boot: u32) {
+        let Some(pair) = self.pair else { return };
+        let done = self.gathered.history.rounds_of(boot, self.session);
+        let arms: Vec<&str> = session.rounds.iter().flatten().map(|visit| visit.arm.name.as_ref().as_str()).collect();
+        let again =
+            |sample: &Sample| sample.boot == pair && sample.round >= done && arms.contains(&sample.arm.as_str());
+        self.gathered.samples.retain(|sample| !again(sample));
     }
 
     fn one_boot(

@@ -12,7 +12,8 @@ use crate::reading::{Reading, Readings};
 use crate::rig::Rig;
 use crate::scenario::{self, Context};
 
-/// Below this share of the CPU time that it asked for, the machine was disturbed by a neighbour.
+/// Below this share of the CPU time that it asked for, the machine was disturbed by a neighbour. A share holds at any
+/// dilation: what a neighbour takes is N times shorter in the machine, and so is the window.
 pub const QUIET_SHARE: f64 = 0.9;
 /// Times that a spoilt sample is taken anew.
 const REPEATS: u32 = 2;

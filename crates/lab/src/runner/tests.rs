@@ -659,6 +659,11 @@ fn rounds_of_a_lost_boot_are_not_run_again() {
     let (both, _) = run_part(&text, world, &choice, taken_up(&text, &first, &choice).unwrap(), &mut |_| ());
     assert_eq!(rounds(&both), [(1, 0), (2, 1)]);
     assert_eq!((both.boots.ok, both.boots.lost, both.complete), (1, 1, true));
+    // Nor are they where the same run repeats the boot.
+    let text = text.replace("lost_boots = 0", "lost_boots = 1");
+    let world = World { faults: BTreeMap::from([(1, 8)]), ..World::default() };
+    let (repeated, _) = run_part(&text, world, &choice, Gathered::default(), &mut |_| ());
+    assert_eq!(rounds(&repeated), [(1, 0), (2, 1)]);
 }
 
 #[test]
