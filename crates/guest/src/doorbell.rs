@@ -4,7 +4,10 @@
 //!
 //! The registers carry the message. Where nobody hears the bell, the host finds the pages by their magic.
 
+use std::time::{Duration, Instant};
+
 use entrain_channel::page::Page;
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// What became of the bell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,17 +18,28 @@ pub enum Ring {
     NoBell,
     /// The instruction ended the process that tried it.
     Refused,
+    /// It was not rung on all vCPUs in time: something keeps one for itself.
+    Stuck,
 }
 
-/// Rings for each page of `offers` (vCPU number, page) on its own vCPU, if that is online.
+/// A bell that may still ring.
 ///
-/// A short-lived child does it: under a foreign hypervisor the instruction may end the process, and the agent's own
-/// affinity stays as it is.
-pub fn ring(offers: &[(u32, &Page)]) -> Ring {
-    use entrain_channel::page::{DOORBELL_NR, HeaderValues, MAGIC1, VERSION};
-    use rustix::thread::{CpuSet, sched_setaffinity};
+/// A short-lived child rings it: under a foreign hypervisor the instruction may end the process, and the agent's own
+/// affinity stays as it is. Nobody waits for the child: on a vCPU that a real-time task keeps it may not run for ever.
+#[derive(Debug)]
+pub struct Ringing {
+    child: libc::pid_t,
+    since: Instant,
+}
 
-    let Some(bell) = bell() else { return Ring::NoBell };
+/// A child that has not been on all its vCPUs by then is ended: on one it does not get to run.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Rings for each page of `offers` (vCPU number, page) on its own vCPU, if that is online. `None` where there is no bell.
+pub fn ring(offers: &[(u32, &Page)]) -> Option<Ringing> {
+    use entrain_channel::page::{DOORBELL_NR, HeaderValues, MAGIC1, VERSION};
+
+    let bell = bell()?;
     let calls: Vec<(usize, [u64; 4])> = offers
         .iter()
         .map(|(vcpu, page)| {
@@ -33,37 +47,96 @@ pub fn ring(offers: &[(u32, &Page)]) -> Ring {
             (*vcpu as usize, [header.gpa, header.cookie, MAGIC1, VERSION.into()])
         })
         .collect();
-    // SAFETY: the agent has one thread, so the child may do what it likes; it leaves by _exit or by the signal that the
-    // instruction raises, never back into the caller.
-    match unsafe { libc::fork() } {
-        -1 => Ring::NoBell,
-        0 => {
-            // No core file for an instruction that the hypervisor does not know.
-            let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-            // SAFETY: a valid struct that outlives the call.
-            unsafe { libc::setrlimit(libc::RLIMIT_CORE, &none) };
-            let mut rung = 0;
-            for (vcpu, arguments) in calls {
-                let mut cpu = CpuSet::new();
-                cpu.set(vcpu);
-                // A CPU that is offline has no vCPU that could ring.
-                if sched_setaffinity(None, &cpu).is_ok() {
-                    bell.call(DOORBELL_NR, arguments);
-                    rung += 1;
-                }
+    Ringing::by_child(|| {
+        let mut rung = 0;
+        for (vcpu, arguments) in calls {
+            // A CPU that is offline has no vCPU that could ring.
+            if sched_setaffinity(None, &one_cpu(vcpu)).is_ok() {
+                bell.call(DOORBELL_NR, arguments);
+                rung += 1;
             }
-            // SAFETY: ends the child without running the parent's destructors.
-            unsafe { libc::_exit(rung.min(100)) }
         }
-        child => {
-            let mut status = 0;
-            // SAFETY: waits for the child that was just made; `status` outlives the call.
-            while unsafe { libc::waitpid(child, &mut status, 0) } == -1 {
-                if std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted {
-                    return Ring::NoBell;
-                }
+        rung
+    })
+}
+
+fn one_cpu(cpu: usize) -> CpuSet {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    set
+}
+
+impl Ringing {
+    /// Has a child ring, which tells how many vCPUs it rang on.
+    fn by_child(rings: impl FnOnce() -> i32) -> Option<Self> {
+        // SAFETY: the agent has one thread, so the child may do what it likes; it leaves by _exit or by the signal that the
+        // instruction raises, never back into the caller.
+        match unsafe { libc::fork() } {
+            -1 => None,
+            0 => {
+                // No core file for an instruction that the hypervisor does not know.
+                let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+                // SAFETY: a valid struct that outlives the call.
+                unsafe { libc::setrlimit(libc::RLIMIT_CORE, &none) };
+                // The agent's lock ends with the agent, not with a child that it has left.
+                // SAFETY: closes descriptors of this process alone, none of which it will use.
+                unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
+                let rung = rings();
+                // SAFETY: ends the child without running the parent's destructors.
+                unsafe { libc::_exit(rung.min(100)) }
             }
-            if libc::WIFEXITED(status) { Ring::Rung(libc::WEXITSTATUS(status) as u32) } else { Ring::Refused }
+            child => Some(Self { child, since: Instant::now() }),
+        }
+    }
+
+    /// What became of it; `None`: it still rings.
+    pub fn outcome(&self) -> Option<Ring> {
+        let mut status = 0;
+        // SAFETY: asks for a child of ours; `status` outlives the call.
+        match unsafe { libc::waitpid(self.child, &mut status, libc::WNOHANG) } {
+            0 if self.since.elapsed() > PATIENCE => {
+                self.end();
+                None
+            }
+            0 => None,
+            // It has been asked for before.
+            -1 => Some(Ring::Stuck),
+            _ if libc::WIFEXITED(status) => Some(Ring::Rung(libc::WEXITSTATUS(status) as u32)),
+            _ if libc::WTERMSIG(status) == libc::SIGKILL => Some(Ring::Stuck),
+            _ => Some(Ring::Refused),
+        }
+    }
+
+    /// The same, once it is known.
+    pub fn wait(self) -> Ring {
+        loop {
+            match self.outcome() {
+                Some(ring) => return ring,
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+
+    /// The child ends as soon as it runs, which it may do on any CPU now.
+    fn end(&self) {
+        let mut all = CpuSet::new();
+        (0..CpuSet::MAX_CPU).for_each(|cpu| all.set(cpu));
+        if let Some(child) = rustix::process::Pid::from_raw(self.child) {
+            let _ = sched_setaffinity(Some(child), &all);
+            let _ = rustix::process::kill_process(child, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+impl Drop for Ringing {
+    /// One that still rings does not outlive the agent.
+    fn drop(&mut self) {
+        if self.outcome().is_none() {
+            self.end();
+            let late = Instant::now() + PATIENCE;
+            while self.outcome().is_none() && Instant::now() < late {
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
     }
 }
@@ -158,5 +231,26 @@ impl Bell {
                 ),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_for_a_child_that_does_not_run() {
+        let hangs = || -> i32 {
+            loop {
+                std::thread::sleep(Duration::from_secs(1));
+            }
+        };
+        let begun = Instant::now();
+        let mut ringing = Ringing::by_child(hangs).expect("a child");
+        assert_eq!(ringing.outcome(), None);
+        assert!(begun.elapsed() < PATIENCE, "not waited for");
+        ringing.since = begun.checked_sub(2 * PATIENCE).expect("a time");
+        assert_eq!(ringing.wait(), Ring::Stuck);
+        assert_eq!(Ringing::by_child(|| 3).expect("a child").wait(), Ring::Rung(3));
     }
 }

@@ -12,7 +12,7 @@ use entrain_channel::page::{HeaderValues, MAGIC0, MAGIC1, MAX_VCPUS, PAGE_SIZE, 
 use entrain_channel::protocol::Guest;
 use entrain_channel::word::Seed;
 
-use crate::doorbell;
+use crate::doorbell::{self, Ringing};
 use crate::error::Result;
 use crate::pages::Pages;
 
@@ -51,7 +51,7 @@ pub fn forge(pages: &Pages, lie: Lie, time: Duration) -> Result<()> {
         Lie::Doorbells => {
             return besiege(1, pages.iter().count(), end, |forged| {
                 let vcpus = 0..pages.iter().count() as u32;
-                doorbell::ring(&vcpus.map(|vcpu| (vcpu, &*forged[0])).collect::<Vec<_>>());
+                doorbell::ring(&vcpus.map(|vcpu| (vcpu, &*forged[0])).collect::<Vec<_>>()).map(Ringing::wait);
             });
         }
         _ => {}

@@ -1,6 +1,5 @@
 //! What /proc and /sys say about this guest.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -108,7 +107,7 @@ impl System {
     /// Where the agent's lock is kept; made if it is missing.
     pub fn run_folder(&self) -> Result<PathBuf> {
         let path = self.root.path("run/entrain");
-        fs::create_dir_all(&path).map_err(|source| GuestError::File { path: path.clone(), source })?;
+        entrain_system::private_folder(&path).map_err(|source| GuestError::File { path: path.clone(), source })?;
         Ok(path)
     }
 }

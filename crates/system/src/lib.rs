@@ -20,6 +20,7 @@ pub mod fake;
 pub mod kallsyms;
 pub mod maps;
 mod plain;
+mod private;
 mod root;
 mod topology;
 
@@ -27,5 +28,6 @@ pub use clock::{Moment, moment, monotonic_ns};
 pub use cpu_set::{CpuSet, MAX_CPUS, ParseError};
 pub use error::{Result, SystemError};
 pub use plain::is_plain;
+pub use private::private_folder;
 pub use root::Root;
 pub use topology::{Cpu, Topology};

@@ -9,7 +9,7 @@ use entrain_channel::word::{Pulse, Seed};
 use entrain_system::monotonic_ns;
 
 use super::Companion;
-use crate::doorbell::{self, Ring};
+use crate::doorbell::{self, Ring, Ringing};
 use crate::error::{GuestError, Result};
 use crate::kernel::{Kernel, Known};
 use crate::pages::Pages;
@@ -24,8 +24,9 @@ const RING_PERIOD: Duration = Duration::from_secs(1);
 pub(super) struct Registration {
     pub(super) pages: Pages,
     slots: Vec<Slot>,
-    bell: Ring,
+    bell: Option<Ring>,
     rung: Option<Instant>,
+    ringing: Option<Ringing>,
 }
 
 /// One page's pairing.
@@ -48,7 +49,7 @@ pub(super) struct Standing {
 impl Registration {
     /// Of pages that nobody has offered yet.
     pub(super) fn new(pages: Pages, slots: Vec<Slot>) -> Self {
-        Self { pages, slots, bell: Ring::NoBell, rung: None }
+        Self { pages, slots, bell: None, rung: None, ringing: None }
     }
 
     /// Of pages that an agent left behind, as far as their link words tell.
@@ -101,25 +102,45 @@ impl Registration {
 
     /// Rings where nobody has accepted yet; once a second while somebody may come.
     pub(super) fn ring(&mut self, standing: Standing) {
-        if standing.offered == 0 || self.rung.is_some_and(|rung| rung.elapsed() < RING_PERIOD) {
+        self.heard();
+        let rings = self.ringing.is_some() || self.rung.is_some_and(|rung| rung.elapsed() < RING_PERIOD);
+        if standing.offered == 0 || rings {
             return;
         }
         let offers: Vec<(u32, &Page)> = (0..self.slots.len())
             .filter(|&vcpu| self.slots[vcpu].guest.look(self.pages.page(vcpu)) == GuestView::Offered)
             .map(|vcpu| (vcpu as u32, self.pages.page(vcpu)))
             .collect();
-        let rung = doorbell::ring(&offers);
-        if self.rung.is_none() || rung != self.bell {
-            match rung {
-                Ring::Rung(vcpus) => tracing::info!("rang the doorbell on {vcpus} vCPUs"),
-                Ring::NoBell => tracing::info!("no doorbell here; the host finds the pages by their magic"),
-                Ring::Refused => {
-                    tracing::warn!("the hypervisor refuses the doorbell; the host must look for the pages")
-                }
+        self.rung = Some(Instant::now());
+        self.ringing = doorbell::ring(&offers);
+        if self.ringing.is_none() {
+            self.tell(Ring::NoBell);
+        }
+    }
+
+    /// What became of the bell that was rung last, once that is known.
+    fn heard(&mut self) {
+        if let Some(ring) = self.ringing.as_ref().and_then(Ringing::outcome) {
+            self.ringing = None;
+            self.tell(ring);
+        }
+    }
+
+    /// Says what became of the bell, where that is news.
+    fn tell(&mut self, ring: Ring) {
+        if self.bell.replace(ring) == Some(ring) {
+            return;
+        }
+        match ring {
+            Ring::Rung(vcpus) => tracing::info!("rang the doorbell on {vcpus} vCPUs"),
+            Ring::NoBell => tracing::info!("no doorbell here; the host finds the pages by their magic"),
+            Ring::Refused => tracing::warn!("the hypervisor refuses the doorbell; the host must look for the pages"),
+            Ring::Stuck => {
+                tracing::warn!(
+                    "a real-time task keeps a vCPU, where the doorbell does not ring; the host looks for the pages"
+                )
             }
         }
-        self.bell = rung;
-        self.rung = Some(Instant::now());
     }
 
     /// Takes every page back, scrubs and frees them. Waits for hosts that live, for at most [`RELEASE_PATIENCE`].

@@ -20,7 +20,7 @@ struct Attr {
 /// The least that EEVDF takes for a thread's slice, ns: whoever asks for short turns gets them soon.
 const SLICE_NS: u64 = 100_000;
 
-/// Gives the calling thread short turns that come soon: the highest nice value, and the shortest slice where the kernel
+/// Gives the calling thread short turns that come soon: nice -20, and the shortest slice where the kernel
 /// knows such (Linux 6.12; an older one ignores it). Not a real-time policy: it walks all threads of the machine now and
 /// then.
 pub(super) fn raise() -> io::Result<()> {
