@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -36,26 +36,36 @@ pub(crate) struct Group {
     pub(crate) weight: u64,
     /// The groups above it that have a weight, from the top: it divides what they get.
     pub(crate) above: Arc<[Above]>,
-    /// In a cgroup of its own ([`own_group`]). Elsewhere its vCPUs compete one by one, and a VM that uses fewer gets less.
-    pub(crate) own: bool,
+    /// The cgroup that is its own ([`own_group`]). Elsewhere its vCPUs compete one by one, and a VM that uses fewer gets less.
+    pub(crate) own: Option<PathBuf>,
     /// What the limits (`cpu.max`) of its groups let it use at most, 1/1024 pCPU; `u64::MAX`: none has one.
     pub(crate) most: u64,
 }
 
 impl Group {
-    /// The cgroup that holds a process and no other, or else the process's cgroup.
-    pub(crate) fn of(root: &Root, tgid: i32) -> Group {
-        let path = cgroup_of(root, tgid);
-        let alone = path.as_deref().and_then(|path| own_group(root, path, tgid));
-        let own = alone.is_some();
+    /// The cgroup that holds a process and no other, or else the process's cgroup; `None` where that is hidden. And how many
+    /// groups were looked at.
+    pub(crate) fn of(root: &Root, tgid: i32) -> (Option<Group>, u32) {
+        let path = match home_of(root, tgid) {
+            Home::At(path) => Some(path),
+            Home::Nowhere => None,
+            Home::Hidden => return (None, 1),
+        };
+        let mut left = BREADTH;
+        let own = path.as_deref().and_then(|path| own_group(root, path, tgid, &mut left));
         // In a group with others its vCPUs count as anybody's threads there.
-        let weight = alone.as_deref().and_then(weight_of).unwrap_or(WEIGHT);
+        let weight = own.as_deref().and_then(weight_of).unwrap_or(WEIGHT);
         let mount = mount(root);
         let shared = || Some(mount.join(path.as_deref()?.strip_prefix('/')?));
-        let last = alone.as_deref().and_then(Path::parent).map(Path::to_owned).or_else(shared);
+        let last = own.as_deref().and_then(Path::parent).map(Path::to_owned).or_else(shared);
         let above = last.map(|last| above(&mount, &last)).unwrap_or_default();
         let most = shared().map_or(u64::MAX, |group| most(&mount, &group));
-        Group { weight, above: above.into(), own, most }
+        (Some(Group { weight, above: above.into(), own, most }), BREADTH - left)
+    }
+
+    /// Of a VM whose cgroup has always been hidden: it gains nothing by that.
+    pub(crate) fn least() -> Group {
+        Group { weight: 1, ..Group::default() }
     }
 }
 
@@ -64,10 +74,19 @@ fn weight_of(group: &Path) -> Option<u64> {
     fs::read_to_string(group.join("cpu.weight")).ok()?.trim().parse().ok()
 }
 
+/// The groups from the root's child down to `last`, the uppermost [`LEVELS`]: what an administrator has set stands there.
+fn levels<'a>(mount: &Path, last: &'a Path) -> Vec<&'a Path> {
+    let mut groups: Vec<&Path> =
+        last.ancestors().take_while(|group| *group != mount && group.starts_with(mount)).collect();
+    groups.reverse();
+    groups.truncate(LEVELS);
+    groups
+}
+
 /// The least that a group and those above it may use, 1/1024 pCPU; `u64::MAX`: no limit.
 fn most(mount: &Path, last: &Path) -> u64 {
-    let groups = last.ancestors().take_while(|group| *group != mount && group.starts_with(mount)).take(LEVELS);
-    groups.filter_map(|group| limit(&fs::read_to_string(group.join("cpu.max")).ok()?)).min().unwrap_or(u64::MAX)
+    let limits = levels(mount, last).into_iter();
+    limits.filter_map(|group| limit(&fs::read_to_string(group.join("cpu.max")).ok()?)).min().unwrap_or(u64::MAX)
 }
 
 /// What the text of `cpu.max` allows, 1/1024 pCPU; `None`: everything.
@@ -79,27 +98,48 @@ fn limit(text: &str) -> Option<u64> {
 
 /// The groups with a weight from the root's child down to `last`.
 fn above(mount: &Path, last: &Path) -> Vec<Above> {
-    let groups = last.ancestors().take_while(|group| *group != mount && group.starts_with(mount)).take(LEVELS);
-    let mut above: Vec<Above> = groups
-        .filter_map(|group| {
-            let mut id = DefaultHasher::new();
-            group.hash(&mut id);
-            Some(Above { id: id.finish(), weight: weight_of(group)? })
-        })
-        .collect();
-    above.reverse();
-    above
+    let of = |group: &Path| {
+        let mut id = DefaultHasher::new();
+        group.hash(&mut id);
+        Some(Above { id: id.finish(), weight: weight_of(group)? })
+    };
+    levels(mount, last).into_iter().filter_map(of).collect()
 }
 
 impl Default for Group {
     fn default() -> Self {
-        Group { weight: WEIGHT, above: Arc::default(), own: false, most: u64::MAX }
+        Group { weight: WEIGHT, above: Arc::default(), own: None, most: u64::MAX }
     }
 }
 
-/// The cgroup of a process, with a slash in front.
+/// What a process's cgroup is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Home {
+    /// With a slash in front.
+    At(String),
+    /// There is no such process, no cgroup v2, or none below the root that this process sees.
+    Nowhere,
+    /// The process is there, and its cgroup cannot be read: a user who nests his far enough has a path that the kernel does
+    /// not tell.
+    Hidden,
+}
+
+/// The cgroup of a process. A user may give groups of his own names that are no text: what is no character of a path is
+/// replaced, and the groups above, which are not his, still have their names.
+pub(crate) fn home_of(root: &Root, pid: i32) -> Home {
+    match fs::read(root.path(format!("proc/{pid}/cgroup"))) {
+        Ok(bytes) => path_in(&String::from_utf8_lossy(&bytes)).map_or(Home::Nowhere, |path| Home::At(path.to_owned())),
+        Err(error) if error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH) => Home::Nowhere,
+        Err(_) => Home::Hidden,
+    }
+}
+
+/// The cgroup of a process, if it is known.
 pub(crate) fn cgroup_of(root: &Root, pid: i32) -> Option<String> {
-    Some(path_in(&root.text(format!("proc/{pid}/cgroup"))?)?.to_owned())
+    match home_of(root, pid) {
+        Home::At(path) => Some(path),
+        Home::Nowhere | Home::Hidden => None,
+    }
 }
 
 /// The path in the text of `/proc/PID/cgroup`. `None` for one above the root that this process sees
@@ -112,8 +152,8 @@ pub(crate) fn path_in(text: &str) -> Option<&str> {
 /// The highest cgroup from `cgroup` on upwards that holds process `pid` alone and has a weight: libvirt's scope of the VM,
 /// not the groups of threads that libvirt makes inside. A slice of systemd's is never a VM's own, even while it holds no
 /// other: its weight is that of all VMs against the rest of the system. Except a pod's, where the pod is there for this VM
-/// ([`pod`]).
-pub(crate) fn own_group(root: &Root, cgroup: &str, pid: i32) -> Option<PathBuf> {
+/// ([`pod`]). `left`: how many groups may be looked at.
+fn own_group(root: &Root, cgroup: &str, pid: i32, left: &mut u32) -> Option<PathBuf> {
     let path = cgroup.strip_prefix('/').filter(|path| !path.is_empty())?;
     let mount = mount(root);
     let pod = pod::of(cgroup).map(|pod| mount.join(pod.trim_start_matches('/')));
@@ -123,9 +163,8 @@ pub(crate) fn own_group(root: &Root, cgroup: &str, pid: i32) -> Option<PathBuf> 
     let parts = Path::new(path).ancestors().filter(|part| !part.as_os_str().is_empty());
     let groups =
         parts.take_while(|part| part.extension().is_none_or(|kind| kind != "slice")).map(|part| mount.join(part));
-    let mut left = BREADTH;
     groups
-        .take_while(|group| holds_only(group, pid, DEPTH, &mut left))
+        .take_while(|group| holds_only(group, pid, DEPTH, left))
         .filter(|group| group.join("cpu.weight").exists())
         .last()
 }
@@ -160,7 +199,7 @@ mod tests {
         }
         file("machine.slice/vm.scope/cgroup.procs", "7\n");
         file("shared/cgroup.procs", "8\n9\n");
-        let own = |cgroup, pid| own_group(&machine.root(), cgroup, pid);
+        let own = |cgroup, pid| own_group(&machine.root(), cgroup, pid, &mut BREADTH.clone());
         let scope = machine.root().path(CGROUPS).join("machine.slice/vm.scope");
         assert_eq!(own("/machine.slice/vm.scope/libvirt/emulator", 7), Some(scope));
         assert_eq!(own("/machine.slice", 7), None);
@@ -181,9 +220,11 @@ mod tests {
         wide("broad", 2 * BREADTH);
         machine.put(&format!("{CGROUPS}/crowd/cgroup.procs"), "7\n".repeat(100_000));
         machine.put(&format!("{CGROUPS}/crowd/cpu.weight"), "100\n");
-        assert!(own_group(&machine.root(), "/vm.scope", 7).is_some());
-        assert_eq!(own_group(&machine.root(), "/broad", 7), None);
         let mut left = BREADTH;
+        assert!(own_group(&machine.root(), "/vm.scope", 7, &mut left).is_some());
+        assert_eq!(BREADTH - left, 601);
+        assert_eq!(own_group(&machine.root(), "/broad", 7, &mut BREADTH.clone()), None);
+        left = BREADTH;
         holds_only(&machine.root().path(CGROUPS).join("broad"), 7, DEPTH, &mut left);
         assert_eq!(left, 0, "no group is looked at beyond the bound");
     }
@@ -195,14 +236,14 @@ mod tests {
         file("proc/7/cgroup", "0::/machine/a\n");
         file("proc/8/cgroup", "0::/\n");
         file("sys/fs/cgroup/machine/a/cpu.weight", "250\n");
-        let of = |tgid| Group::of(&machine.root(), tgid);
+        let of = |tgid| Group::of(&machine.root(), tgid).0.expect("to be read");
         file("sys/fs/cgroup/machine/cpu.weight", "50\n");
         file("sys/fs/cgroup/machine/b/cpu.weight", "9\n");
         file("sys/fs/cgroup/machine/b/cgroup.procs", "10\n11\n");
         file("proc/10/cgroup", "0::/machine/b/no-controller\n");
         let weights = |group: &Group| group.above.iter().map(|above| above.weight).collect::<Vec<_>>();
-        assert_eq!((of(7).weight, of(7).own, weights(&of(7))), (250, true, vec![50]));
-        assert_eq!((of(10).weight, of(10).own, weights(&of(10))), (100, false, vec![50, 9]));
+        assert_eq!((of(7).weight, of(7).own.is_some(), weights(&of(7))), (250, true, vec![50]));
+        assert_eq!((of(10).weight, of(10).own.is_some(), weights(&of(10))), (100, false, vec![50, 9]));
         assert_eq!(of(7).above[0], of(10).above[0], "the same group is the same for both");
         assert_eq!((of(8), of(9)), (Group::default(), Group::default()));
     }
@@ -213,7 +254,7 @@ mod tests {
         let machine = Machine::default();
         machine.put("proc/7/cgroup", "0::/../../kubepods/pod\n");
         machine.put("kubepods/pod/cpu.weight", "9\n");
-        assert_eq!(Group::of(&machine.root(), 7), Group::default());
+        assert_eq!(Group::of(&machine.root(), 7).0, Some(Group::default()));
         assert_eq!(cgroup_of(&machine.root(), 7), None);
         // The namespace has been entered.
         machine.put("proc/7/cgroup", "0::/kubepods/pod\n");
@@ -221,7 +262,37 @@ mod tests {
         machine.put("proc/1/root/sys/fs/cgroup/cgroup.controllers", "cpu\n");
         machine.put("proc/1/root/sys/fs/cgroup/kubepods/pod/cpu.weight", "250\n");
         machine.put("proc/1/root/sys/fs/cgroup/kubepods/pod/cgroup.procs", "7\n");
-        assert_eq!((Group::of(&machine.root(), 7).weight, Group::of(&machine.root(), 7).own), (250, true));
+        let group = Group::of(&machine.root(), 7).0.expect("to be read");
+        assert_eq!((group.weight, group.own.is_some()), (250, true));
+    }
+
+    /// A user nests groups of the greatest weight below the one that an administrator has given him.
+    #[test]
+    fn groups_below_do_not_hide_those_above() {
+        let machine = Machine::default();
+        let mut path = "tenant".to_owned();
+        machine.put(&format!("{CGROUPS}/{path}/cpu.weight"), "50\n");
+        machine.put(&format!("{CGROUPS}/{path}/cpu.max"), "50000 100000\n");
+        for _ in 0..2 * LEVELS {
+            path += "/x";
+            machine.put(&format!("{CGROUPS}/{path}/cpu.weight"), "10000\n");
+        }
+        machine.put("proc/7/cgroup", &format!("0::/{path}\n"));
+        machine.put(&format!("{CGROUPS}/{path}/cgroup.procs"), "7\n8\n");
+        let group = Group::of(&machine.root(), 7).0.expect("to be read");
+        assert_eq!((group.above[0].weight, group.above.len(), group.most), (50, LEVELS, 512));
+    }
+
+    #[test]
+    fn a_name_that_is_no_text_hides_nothing_above() {
+        let machine = Machine::default();
+        machine.put("proc/7/cgroup", "");
+        std::fs::write(machine.root().path("proc/7/cgroup"), b"0::/tenants/a/vm\xff\n").unwrap();
+        machine.put(&format!("{CGROUPS}/tenants/cpu.weight"), "50\n");
+        assert!(cgroup_of(&machine.root(), 7).is_some_and(|path| path.starts_with("/tenants/a/vm")));
+        assert_eq!(Group::of(&machine.root(), 7).0.expect("to be read").above[0].weight, 50);
+        machine.put("proc/8/cgroup/folder", "");
+        assert_eq!((home_of(&machine.root(), 8), home_of(&machine.root(), 9)), (Home::Hidden, Home::Nowhere));
     }
 
     #[test]
@@ -230,7 +301,7 @@ mod tests {
         let file = |path: &str, text: &str| machine.put(path, text);
         file("proc/7/cgroup", "0::/pods/pod/box\n");
         file("sys/fs/cgroup/pods/pod/box/cpu.max", "max 100000\n");
-        let of = |tgid| Group::of(&machine.root(), tgid).most;
+        let of = |tgid| Group::of(&machine.root(), tgid).0.expect("to be read").most;
         assert_eq!((of(7), of(8)), (u64::MAX, u64::MAX));
         file("sys/fs/cgroup/pods/pod/cpu.max", "150000 100000\n");
         file("sys/fs/cgroup/pods/cpu.max", "1000000 250000\n");

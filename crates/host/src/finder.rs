@@ -131,7 +131,15 @@ impl Loaded {
     /// Everything about all VMs that an open file leads to.
     fn walk(&mut self) -> Result<Vec<Found>, Error> {
         let mut bytes = Vec::new();
-        self.iterate()?.read_to_end(&mut bytes).map_err(at("discover"))?;
+        let mut iter = self.iterate()?;
+        loop {
+            match iter.read_to_end(&mut bytes) {
+                Ok(_) => break,
+                // A million files without one: the kernel goes on where it stopped.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(at("discover")(error)),
+            }
+        }
         Ok(bytes.chunks_exact(size_of::<Found>()).filter_map(from_bytes).collect())
     }
 

@@ -44,9 +44,19 @@ pub(crate) enum PairError {
     /// The thread has ended.
     #[error("the vCPU's thread has ended")]
     Ended,
+    /// There is no file descriptor for the vCPU's thread.
+    #[error("no file descriptor for the vCPU's thread: {0}")]
+    Descriptor(io::Error),
     /// The BPF programs cannot be called.
     #[error(transparent)]
     Bpf(#[from] entrain_bpf::Error),
+}
+
+fn no_descriptor(error: io::Error) -> PairError {
+    match error.raw_os_error() {
+        Some(libc::ESRCH) => PairError::Ended,
+        _ => PairError::Descriptor(error),
+    }
 }
 
 /// What was read of a page, and passed.
@@ -165,7 +175,7 @@ impl Paired {
             preemptions_cs0: entry.preemptions_cs,
             boosts0: entry.boosts,
         };
-        let place = Place { index, tid, pidfd: pidfd::of_thread(tid).map_err(|_| PairError::Ended)? };
+        let place = Place { index, tid, pidfd: pidfd::of_thread(tid).map_err(no_descriptor)? };
         programs.detach(&place);
         programs.attach_pairing(&place, &value).map_err(|source| PairError::Pin { gpa: page.gpa, source })?;
         match hosting::Paired::accept(programs, place, page.generation) {

@@ -31,7 +31,7 @@ pub(crate) fn consider(programs: &Programs, eyes: &mut Eyes, vm: &mut Vm, memory
     }
     if vm.paired() > 0 {
         let now = Instant::now();
-        match judge(&mut vm.rival, verified.page.cookie, gpa, vm.beat.1, now) {
+        match judge(&mut vm.rival, verified.page.cookie, gpa, vm.silence.since(now), now) {
             Verdict::Wait => return,
             // What is paired belongs to the dead one, and is let go of with the next heartbeat; then this one is looked at.
             Verdict::Replaces => {
@@ -220,7 +220,7 @@ fn settle(vm: &mut Vm, before: usize, left: Left) {
     } else {
         vm.channel = if missing == 0 { Channel::Paired } else { Channel::Partial };
         if paired > before {
-            vm.beat.1 = std::time::Instant::now();
+            vm.silence.ends(Instant::now());
             let of = vm.registration.as_ref().map_or(0, |r| r.pages.len());
             about!(info, vm, "paired with {paired} of {of} vCPUs");
         }

@@ -14,6 +14,7 @@ use crate::identity::Identity;
 use crate::pair::Paired;
 use crate::rivals::{Refused, Rival};
 use crate::scan::Scan;
+use crate::silence::Silence;
 
 /// Says something about a VM, by one of `tracing`'s levels: for people with its name before it, for the journal with its
 /// name and UUID as fields. What is said of one user's VMs is bounded ([`crate::said`]), but for `debug`.
@@ -87,10 +88,8 @@ pub(crate) struct Vm {
     /// What is registered and not paired is to be looked at again.
     pub(crate) look: bool,
     pub(crate) channel: Channel,
-    /// The agent's heartbeat and when it last changed.
-    pub(crate) beat: (u64, Instant),
-    /// Switches of its vCPUs at that time.
-    pub(crate) ran: u64,
+    /// Of its agent.
+    pub(crate) silence: Silence,
     pub(crate) entitlement: u32,
     /// Its cgroup.
     pub(crate) group: Group,
@@ -122,8 +121,7 @@ impl Vm {
             registration: None,
             look: false,
             channel: Channel::Silent,
-            beat: (0, Instant::now()),
-            ran: 0,
+            silence: Silence::new(Instant::now()),
             entitlement: 0,
             group: Group::default(),
             cpus: None,

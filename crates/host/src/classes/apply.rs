@@ -21,7 +21,7 @@ use tracing::{info, warn};
 use entrain_policy::entitle::{Floor, raise};
 
 use super::{Class, Classes, Identity, Publish, Schedule};
-use crate::cgroup::{cgroup_of, own_group};
+use crate::cgroup::{Home, home_of};
 use crate::left_behind;
 
 /// A VM that runs.
@@ -35,6 +35,8 @@ pub(crate) struct Running {
     pub(crate) vcpus: u32,
     /// `cpu.weight` that counts for it now.
     pub(crate) weight: u64,
+    /// The cgroup that is its own.
+    pub(crate) own: Option<PathBuf>,
 }
 
 /// What a VM was given.
@@ -46,6 +48,19 @@ pub(crate) struct Given {
     pub(crate) schedule: Schedule,
     /// For its guest.
     pub(crate) publish: Publish,
+}
+
+impl Given {
+    fn new((name, class): (&str, &Class)) -> Self {
+        Self { class: name.to_owned(), schedule: class.schedule, publish: class.publish.unwrap_or_default() }
+    }
+
+    /// To a VM whose cgroup has never been read where classes go by cgroups. Its owner can bring that about, so it gets what no
+    /// class takes away: no pages, and no extension.
+    fn hidden() -> Self {
+        let schedule = Schedule { extensions: Some(false), ..Schedule::default() };
+        Self { class: "(its cgroup is hidden)".to_owned(), schedule, publish: Publish::None }
+    }
 }
 
 /// A weight that was set, or is about to be.
@@ -104,6 +119,8 @@ pub(crate) struct Weights {
     record: Option<PathBuf>,
     /// What has been said of each VM's process, so that it is said once.
     said: HashSet<i32>,
+    /// The cgroup of each VM's process, as it was read last.
+    homes: BTreeMap<i32, String>,
     /// Minima did not fit when last looked at.
     short: bool,
 }
@@ -127,18 +144,18 @@ impl Weights {
         // Of each VM its cgroup, if it is to have a weight, and the weight with the minimum.
         let mut groups = Vec::new();
         let mut floors = Vec::new();
-        self.said.retain(|pid| vms.iter().any(|vm| vm.pid == *pid));
+        let runs: HashSet<i32> = vms.iter().map(|vm| vm.pid).collect();
+        self.said.retain(|pid| runs.contains(pid));
+        self.homes.retain(|pid, _| runs.contains(pid));
         for vm in vms {
-            let cgroup = cgroup_of(root, vm.pid).unwrap_or_default();
+            let home = self.home(root, vm.pid);
+            let hidden = home.is_none() && classes.is_some_and(Classes::asks_for_cgroups);
+            let cgroup = home.unwrap_or_default();
             let identity = Identity { name: &vm.name, pid: vm.pid, cgroup: &cgroup };
-            let class = classes.and_then(|classes| classes.of(&identity));
-            given.push(class.map(|(name, class)| Given {
-                class: name.to_owned(),
-                schedule: class.schedule,
-                publish: class.publish.unwrap_or_default(),
-            }));
+            let class = classes.filter(|_| !hidden).and_then(|classes| classes.of(&identity));
+            given.push(if hidden { Some(Given::hidden()) } else { class.map(Given::new) });
             let wants = class.filter(|(_, class)| class.weight.is_some() || class.minimum.is_some());
-            let group = wants.and_then(|(name, _)| self.group(root, &cgroup, vm, name));
+            let group = wants.and_then(|(name, _)| self.group(&cgroup, vm, name));
             let own = group.as_ref().and_then(|group| self.before(group));
             let (weight, minimum) = match class {
                 Some((_, Class { weight, minimum, .. })) if group.is_some() => (*weight, minimum.unwrap_or(0)),
@@ -167,10 +184,21 @@ impl Weights {
         given
     }
 
+    /// The cgroup of a process, the last one where it cannot be read now; `None` where it never could. Empty: there is none.
+    fn home(&mut self, root: &Root, pid: i32) -> Option<String> {
+        match home_of(root, pid) {
+            Home::At(path) => {
+                self.homes.insert(pid, path.clone());
+                Some(path)
+            }
+            Home::Nowhere => Some(String::new()),
+            Home::Hidden => self.homes.get(&pid).cloned(),
+        }
+    }
+
     /// The VM's own cgroup, or once a line about why it has none.
-    fn group(&mut self, root: &Root, cgroup: &str, vm: &Running, class: &str) -> Option<PathBuf> {
-        let group = own_group(root, cgroup, vm.pid);
-        if group.is_none() && self.said.insert(vm.pid) {
+    fn group(&mut self, cgroup: &str, vm: &Running, class: &str) -> Option<PathBuf> {
+        if vm.own.is_none() && self.said.insert(vm.pid) {
             warn!(
                 "{}: no cgroup of its own that has cpu.weight ({}): class '{class}' sets neither weight nor minimum for it; \
                  start it by libvirt, or in a scope of its own (systemd-run --scope)",
@@ -178,7 +206,7 @@ impl Weights {
                 if cgroup.is_empty() { "no cgroup v2" } else { cgroup },
             );
         }
-        group
+        vm.own.clone()
     }
 
     /// The weight of a group without us.
@@ -245,6 +273,7 @@ impl Weights {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cgroup::Group;
     use entrain_system::fake::Machine;
 
     struct Tree(Machine);
@@ -276,7 +305,10 @@ mod tests {
         }
         fn apply(&self, weights: &mut Weights, config: &str) -> Vec<Option<String>> {
             let classes = Classes::parse(Path::new("host.toml"), config, 4).expect("fine");
-            let vm = |name: &str, pid| Running { name: name.to_owned(), pid, vcpus: 4, weight: 100 };
+            let vm = |name: &str, pid| {
+                let own = Group::of(&self.0.root(), pid).0.and_then(|group| group.own);
+                Running { name: name.to_owned(), pid, vcpus: 4, weight: 100, own }
+            };
             let given = weights.apply(Some(&classes), &self.0.root(), 4, &[vm("db", 7), vm("web", 8)]);
             given.into_iter().map(|given| given.map(|given| given.class)).collect()
         }
@@ -298,6 +330,29 @@ mod tests {
         assert_eq!(tree.get(WEIGHT), "25");
         assert_eq!(tree.apply(&mut weights, ""), [None, None]);
         assert_eq!(tree.get(WEIGHT), "150");
+    }
+
+    /// Issue 24's tenants, one of whom nests his VM's cgroup so far that the kernel does not tell its path.
+    #[test]
+    fn who_hides_his_cgroup_escapes_no_class() {
+        let tree = Tree::with_vms();
+        let mut weights = Weights::default();
+        let config = "[class.tenant]\npublish = 'own'\n[[vm]]\nclass = 'tenant'\ncgroup = '/user.slice'\n";
+        let hide = |pid| {
+            std::fs::remove_file(tree.0.root().path(format!("proc/{pid}/cgroup"))).unwrap();
+            tree.put(&format!("proc/{pid}/cgroup/folder"), "");
+        };
+        assert_eq!(tree.apply(&mut weights, config), [None, Some("tenant".to_owned())]);
+        hide(8);
+        assert_eq!(tree.apply(&mut weights, config), [None, Some("tenant".to_owned())], "as it was");
+        hide(7);
+        let hidden = Some("(its cgroup is hidden)".to_owned());
+        assert_eq!(tree.apply(&mut Weights::default(), config), [hidden.clone(), hidden], "from the first");
+        assert_eq!(
+            tree.apply(&mut Weights::default(), "default = 'batch'\n"),
+            [Some("batch".to_owned()), Some("batch".to_owned())]
+        );
+        assert_eq!(Given::hidden().publish, Publish::None);
     }
 
     #[test]

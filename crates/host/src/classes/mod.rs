@@ -135,6 +135,11 @@ impl Classes {
         Some((name, &self.classes[name]))
     }
 
+    /// Whether the class of a VM may depend on its cgroup.
+    pub(crate) fn asks_for_cgroups(&self) -> bool {
+        self.rules.iter().any(|rule| rule.cgroup.is_some())
+    }
+
     /// Whether the file asks for mode `schedule`.
     pub fn schedules(&self) -> bool {
         self.mode == Some(Mode::Schedule)

@@ -74,7 +74,7 @@ impl ClassTable {
         class.publish = self.publish.or(class.publish);
         let schedule = &mut class.schedule;
         schedule.extensions = self.extensions.or(schedule.extensions);
-        // A burst is at most two slices; half of the time is where the class should have had the weight instead.
+        // A burst is at most 50 ms; half of the time is where the class should have had the weight instead.
         schedule.burst =
             number(&self.extension_burst_us, 0..=50_000, "a burst in µs")?.map(|us| us * 1000).or(schedule.burst);
         schedule.rate_ppm =

@@ -1,7 +1,6 @@
 //! One daemon per run folder, and what the service manager hears of it.
 
-use std::fs::{self, File, TryLockError};
-use std::os::unix::fs::DirBuilderExt;
+use std::fs::{File, TryLockError};
 use std::path::Path;
 
 use sd_notify::NotifyState;
@@ -14,7 +13,7 @@ pub(super) fn lock(run_dir: &Path) -> Result<File, HostError> {
         let path = path.to_owned();
         move |source| HostError::File { path, source }
     };
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(run_dir).map_err(at(run_dir))?;
+    entrain_system::private_folder(run_dir).map_err(at(run_dir))?;
     let path = run_dir.join("host.lock");
     let file = File::create(&path).map_err(at(&path))?;
     match file.try_lock() {

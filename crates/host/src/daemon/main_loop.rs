@@ -22,6 +22,9 @@ use crate::snapshot;
 use crate::status::{Answer, Question, Status, Work};
 use crate::waits::Waits;
 
+/// The service manager hears this often that the daemon lives. Not with each look for VMs: one that users have made long
+/// puts the next one off by a multiple of that, and the manager would take the daemon for stuck.
+const ALIVE: Duration = Duration::from_secs(1);
 /// VMs are looked for this often, and sooner after events.
 const DISCOVERY: Duration = Duration::from_secs(1);
 /// The search for agents takes so long at a time; how much in all, the fleet's allowance says.
@@ -153,8 +156,11 @@ impl MainLoop {
             self.watch()?;
             self.timers.set(Task::Watch, now + heartbeat::PERIOD);
         }
-        if self.timers.is_due(Task::Discovery, now) {
+        if self.timers.is_due(Task::Alive, now) {
             tell_service_manager(NotifyState::Watchdog);
+            self.timers.set(Task::Alive, now + ALIVE);
+        }
+        if self.timers.is_due(Task::Discovery, now) {
             self.discover()?;
             self.timers.set(Task::Discovery, self.allowance.ready(Instant::now()).max(now + DISCOVERY));
         }
@@ -221,6 +227,7 @@ impl MainLoop {
                 pid: vm.found.tgid,
                 vcpus: vm.vcpus.len() as u32,
                 weight: vm.group.weight,
+                own: vm.group.own.clone(),
             })
             .collect();
         let given = self.weights.apply(self.classes.as_ref(), &self.fleet.root, classes::pcpus(), &vms);

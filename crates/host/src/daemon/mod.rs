@@ -58,6 +58,15 @@ fn put_back(run_dir: &Path) -> usize {
     uclamp::clean_up(run_dir) + clean_up(run_dir)
 }
 
+/// Each paired vCPU takes a file descriptor, for its thread, and the usual soft limit is 1,024.
+fn allow_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
+        tracing::warn!("the limit of file descriptors stays {:?}: {error}", limit.current);
+    }
+}
+
 /// Runs until a signal ends it. `mode` is made once the programs are loaded.
 pub(crate) fn run(
     options: Options,
@@ -69,6 +78,7 @@ pub(crate) fn run(
     if !missing.is_empty() {
         return Err(HostError::Missing(missing));
     }
+    allow_descriptors();
     // Before any thread is started: they inherit it.
     cgroup_namespace::enter(&Root::live());
     let _lock = lock(&options.run_dir)?;

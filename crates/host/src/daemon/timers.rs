@@ -7,6 +7,8 @@ use std::time::Instant;
 pub(super) enum Task {
     /// Looks after the scheduler and after agents that are silent.
     Watch,
+    /// Shows the service manager that the loop goes round.
+    Alive,
     /// Looks which VMs there are.
     Discovery,
     /// Tells each VM what it can have of the pCPUs.
@@ -18,13 +20,13 @@ pub(super) enum Task {
 /// When each task is due; `None` = never again.
 #[derive(Debug)]
 pub(super) struct Timers {
-    at: [Option<Instant>; 4],
+    at: [Option<Instant>; 5],
 }
 
 impl Timers {
     /// All tasks are due.
     pub(super) fn new(now: Instant) -> Self {
-        Self { at: [Some(now); 4] }
+        Self { at: [Some(now); 5] }
     }
 
     pub(super) fn is_due(&self, task: Task, now: Instant) -> bool {
@@ -53,11 +55,13 @@ mod tests {
         let after = |ms| start + Duration::from_millis(ms);
         let mut timers = Timers::new(start);
         assert!(
-            [Task::Watch, Task::Discovery, Task::Shares, Task::Mode].map(|task| timers.is_due(task, start))[..]
+            [Task::Watch, Task::Alive, Task::Discovery, Task::Shares, Task::Mode]
+                .map(|task| timers.is_due(task, start))[..]
                 .iter()
                 .all(|due| *due)
         );
         timers.set(Task::Watch, after(100));
+        timers.set(Task::Alive, after(1000));
         timers.set(Task::Discovery, after(1000));
         timers.set(Task::Shares, after(50));
         timers.set(Task::Mode, None);

@@ -203,7 +203,7 @@ impl Shares {
         let said: u64 = claims.iter().map(|(_, claim)| past[&claim.vm].said).sum();
         self.contended |= said + others > capacity;
         let answers = entitle_tree(&leaves, capacity);
-        let counted = |claim: &Claim| !(self.by_group && claim.group.own);
+        let counted = |claim: &Claim| !(self.by_group && claim.group.own.is_some());
         let keeps_all: Vec<bool> =
             claims.iter().map(|(_, claim)| counted(claim) && past[&claim.vm].keeps_all()).collect();
         let crowded = keeps_all.contains(&true);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     fn claim(vm: u64, busy: u64, wants: u32) -> Claim {
-        Claim { vm, vcpus: 4, group: Group { own: true, ..Group::default() }, cpus: None, busy, wants }
+        Claim { vm, vcpus: 4, group: Group { own: Some("own".into()), ..Group::default() }, cpus: None, busy, wants }
     }
 
     #[test]
@@ -256,8 +256,10 @@ mod tests {
     #[test]
     fn a_limit_bounds_what_a_vm_is_told_and_leaves_the_rest_to_others() {
         let start = Instant::now();
-        let limited =
-            |busy, wants| Claim { group: Group { own: true, most: 512, ..Group::default() }, ..claim(1, busy, wants) };
+        let limited = |busy, wants| Claim {
+            group: Group { own: Some("own".into()), most: 512, ..Group::default() },
+            ..claim(1, busy, wants)
+        };
         let mut shares = Shares::new(start, true);
         assert_eq!(shares.update(start, &pcpus(2), &[limited(0, 0), claim(2, 0, 0)], 0), [512, 1536]);
         let busy = STEP.as_nanos() as u64;
@@ -382,7 +384,8 @@ mod tests {
     #[test]
     fn weights_count_and_no_answer_is_zero() {
         let start = Instant::now();
-        let heavy = Claim { group: Group { weight: 300, own: true, ..Group::default() }, ..claim(1, 0, 4) };
+        let heavy =
+            Claim { group: Group { weight: 300, own: Some("own".into()), ..Group::default() }, ..claim(1, 0, 4) };
         assert_eq!(
             Shares::new(start, true).update(start, &pcpus(4), &[heavy.clone(), claim(2, 0, 4)], 0),
             [3072, 1024]
@@ -423,7 +426,7 @@ mod tests {
         let start = Instant::now();
         let above = |user: u64| [Above { id: 1, weight: 100 }, Above { id: 2 + user, weight: 50 + user }].into();
         let of = |vm: u64, busy| Claim {
-            group: Group { own: true, above: above(vm / 10), ..Group::default() },
+            group: Group { own: Some("own".into()), above: above(vm / 10), ..Group::default() },
             ..Claim { vcpus: 8, ..claim(vm, busy, 8) }
         };
         let mut shares = Shares::new(start, true);

@@ -1,6 +1,7 @@
 //! The table of VMs follows what discovery finds.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use entrain_bpf::Error;
 use tracing::warn;
@@ -8,7 +9,6 @@ use tracing::warn;
 use super::Fleet;
 use super::let_go::take_pairings;
 use crate::affinity;
-use crate::cgroup::Group;
 use crate::channel::Channel;
 use crate::discover::FoundVm;
 use crate::identity::Identity;
@@ -71,8 +71,11 @@ impl Fleet {
         for (kvm, now) in found {
             self.update_vm(kvm, now, &mut look)?;
         }
+        let runs: BTreeSet<i32> = self.vms.values().map(|vm| vm.found.tgid).collect();
+        self.groups.keep(|tgid| runs.contains(&tgid));
+        let now = Instant::now();
         for vm in self.vms.values_mut() {
-            vm.group = Group::of(&self.root, vm.found.tgid);
+            vm.group = self.groups.of(&self.root, vm.found.tgid, now);
             vm.cpus = affinity::of_any(vm.vcpus.values().map(|vcpu| vcpu.tid));
         }
         Ok(())

@@ -114,14 +114,8 @@ fn is_silent(programs: &Programs, vm: &mut Vm) -> bool {
         return false;
     }
     let entries: Vec<_> = vm.vcpus.values().map(|vcpu| programs.vcpus.get(vcpu.index as usize)).collect();
-    // One agent beats for all its pages, and a VM that is paused beats as little as it runs.
+    // One agent beats for all its pages.
     let beat = entries.iter().map(|entry| entry.guest_beat).fold(0, u64::wrapping_add);
     let ran = entries.iter().map(|entry| entry.switches).fold(0, u64::wrapping_add);
-    if beat != vm.beat.0 {
-        vm.beat = (beat, Instant::now());
-        vm.ran = ran;
-    } else if ran == vm.ran {
-        vm.beat.1 = Instant::now();
-    }
-    vm.beat.1.elapsed() > SILENCE
+    vm.silence.look(beat, ran, Instant::now()) > SILENCE
 }

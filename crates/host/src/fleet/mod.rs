@@ -25,6 +25,7 @@ use crate::allowance::Allowance;
 use crate::entitlement::Shares;
 use crate::entitlement::others::Others;
 use crate::eyes::Eyes;
+use crate::groups::Groups;
 use crate::interface::{HOST_VCPUS, HOST_VMS};
 use crate::programs::Programs;
 use crate::vm::Vm;
@@ -51,6 +52,7 @@ pub(crate) struct Fleet {
     others: Others,
     search: Search,
     remembered: Remembered,
+    groups: Groups,
     turns: Turns,
     allowance: Allowance,
     eyes: Eyes,
@@ -73,6 +75,7 @@ impl Fleet {
             others: Others::new(),
             search,
             remembered,
+            groups: Groups::default(),
             turns: Turns::default(),
             allowance: Allowance::new(Instant::now(), SEARCH_PART, SEARCH_SAVED),
             eyes: Eyes::default(),

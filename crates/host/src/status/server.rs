@@ -5,6 +5,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded};
 
@@ -58,6 +59,9 @@ impl Asker {
     }
 }
 
+/// Pause after a client that could not be accepted.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
 /// Serves status requests until the process ends.
 pub(crate) fn serve(path: &Path, asker: Asker) -> io::Result<()> {
     // The lock is ours, so a socket that is there belongs to a daemon that died.
@@ -72,7 +76,12 @@ pub(crate) fn serve(path: &Path, asker: Asker) -> io::Result<()> {
             tracing::warn!("the status socket's thread cannot give up its capabilities: {error}");
         }
         confine_or_say(Part::Status);
-        for client in listener.incoming().flatten() {
+        for client in listener.incoming() {
+            let Ok(client) = client else {
+                // No file descriptor is left, say: the client waits, and asking at once would find the same.
+                std::thread::sleep(ACCEPT_AGAIN);
+                continue;
+            };
             // One client at a time, each bounded in time and length: nobody can make the daemon grow or wait.
             if let Err(error) = answer(client, &asker) {
                 tracing::debug!("a status client went away: {error}");

@@ -12,8 +12,8 @@ mod attr;
 pub mod error;
 mod record;
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -84,11 +84,11 @@ impl Clamps {
     /// One look at all vCPUs. Returns whether any of them runs.
     fn look(&mut self, fleet: &Fleet) -> bool {
         let mut busy = false;
-        let mut known = Vec::new();
+        let mut known = HashSet::new();
         for vm in fleet.vms.values() {
             let words = vm.registration.as_ref().is_some_and(|r| r.first.features & feature::GUEST_WORDS != 0);
             for vcpu in vm.vcpus.values() {
-                known.push(vcpu.tid);
+                known.insert(vcpu.tid);
                 let entry = fleet.programs.vcpus.get(vcpu.index as usize);
                 let halted = entry.state == entrain_channel::word::Vcpu::Halted as u32;
                 busy |= !halted;
