@@ -60,7 +60,7 @@ typedef uint32_t entrain_u32;
 /* The same of the host and host_slow.heartbeat. Each side measures the other's silence with its own clock. */
 #define ENTRAIN_HOST_BEAT_NS	100000000ULL
 #define ENTRAIN_HOST_EXPIRY_NS	1000000000ULL
-/* The host works out host_slow.entitlement at least so often while one of its VMs works. */
+/* The host works out host_slow.entitlement so often while VMs compete, where that does not take it too long. */
 #define ENTRAIN_ENTITLE_NS	20000000ULL
 
 /* What a side can do; a side uses a feature only when both have set it. Unknown bits are ignored. */
