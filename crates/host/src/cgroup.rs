@@ -277,7 +277,7 @@ mod tests {
             path += "/x";
             machine.put(&format!("{CGROUPS}/{path}/cpu.weight"), "10000\n");
         }
-        machine.put("proc/7/cgroup", &format!("0::/{path}\n"));
+        machine.put("proc/7/cgroup", format!("0::/{path}\n"));
         machine.put(&format!("{CGROUPS}/{path}/cgroup.procs"), "7\n8\n");
         let group = Group::of(&machine.root(), 7).0.expect("to be read");
         assert_eq!((group.above[0].weight, group.above.len(), group.most), (50, LEVELS, 512));
