@@ -148,6 +148,7 @@ fn print(tally: &Tally) {
     line("kicks_instant", yes.len() as f64, "1");
     line("instant_right", percent(yes, |wait| wait <= AT_ONCE_NS), "%");
     line("not_instant_right", percent(no, |wait| wait > AT_ONCE_NS), "%");
+    line("missed", missed(yes, no), "%");
     for (name, waits) in [("instant", yes), ("not_instant", no)] {
         line(&format!("{name}_wait_p50"), quantile_us(waits, 50), "us");
         line(&format!("{name}_wait_p95"), quantile_us(waits, 95), "us");
@@ -160,6 +161,12 @@ fn percent(waits: &[u64], right: impl Fn(u64) -> bool) -> f64 {
         0 => 100.0,
         n => 100.0 * waits.iter().filter(|&&wait| right(wait)).count() as f64 / n as f64,
     }
+}
+
+/// Kicks that ran at once though the hint did not say so, of all.
+fn missed(yes: &[u64], no: &[u64]) -> f64 {
+    let missed = no.iter().filter(|&&wait| wait <= AT_ONCE_NS).count();
+    100.0 * missed as f64 / (yes.len() + no.len()).max(1) as f64
 }
 
 fn quantile_us(waits: &[u64], percent: usize) -> f64 {
@@ -190,6 +197,7 @@ mod tests {
         let waits = [50_000, 90_000, 150_000, 2_000_000];
         assert_eq!(percent(&waits, |wait| wait <= AT_ONCE_NS), 50.0);
         assert_eq!(percent(&[], |_| false), 100.0);
+        assert_eq!((missed(&[5_000], &[50_000, 150_000, 2_000_000]), missed(&[], &[])), (25.0, 0.0));
         assert_eq!(quantile_us(&waits, 50), 150.0);
         assert_eq!(quantile_us(&[], 95), 0.0);
     }
