@@ -22,7 +22,7 @@ cat /proc/timer_list 2>/dev/null | head -n 200
 part 'vCPUs: KVM counters'
 for vm in /sys/kernel/debug/kvm/[0-9]*; do echo "$vm"; grep -s . "$vm"/vcpu*/pid "$vm"/exits "$vm"/halt_exits "$vm"/halt_wakeup "$vm"/wfi_exit_stat "$vm"/wfe_exit_stat; done
 part 'vCPUs: interrupts that wait for them (arm64)'
-for vm in /sys/kernel/debug/kvm/[0-9]*; do echo "$vm"; awk '/VCPU|TYPE/ || $4 ~ /^1/' "$vm/vgic-state" | head -n 100; done 2>/dev/null
+for vm in /sys/kernel/debug/kvm/[0-9]*; do echo "$vm"; awk '/TYP/ || $4 ~ /^1/' "$vm/vgic-state" | head -n 100; done 2>/dev/null
 part 'the BPF scheduler, as it dumps itself'
 trace=/sys/kernel/tracing
 if [ -e $trace/events ] || mount -t tracefs tracefs $trace; then
