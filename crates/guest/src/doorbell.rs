@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use entrain_channel::page::Page;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
+use crate::affinity;
+
 /// What became of the bell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ring {
@@ -51,19 +53,13 @@ pub fn ring(offers: &[(u32, &Page)]) -> Option<Ringing> {
         let mut rung = 0;
         for (vcpu, arguments) in calls {
             // A CPU that is offline has no vCPU that could ring.
-            if sched_setaffinity(None, &one_cpu(vcpu)).is_ok() {
+            if affinity::bind(vcpu).is_ok() {
                 bell.call(DOORBELL_NR, arguments);
                 rung += 1;
             }
         }
         rung
     })
-}
-
-fn one_cpu(cpu: usize) -> CpuSet {
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    set
 }
 
 impl Ringing {

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use entrain_channel::page::{HostFastValues, Page};
 use entrain_channel::word::{TIME_SHIFT, Vcpu, VcpuState};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity};
 use serde_json::json;
 
+use crate::affinity;
 use crate::error::{GuestError, Result};
 use crate::pages::{Pages, paired_seed};
 
@@ -181,9 +182,7 @@ fn allowed() -> Result<Vec<usize>> {
 }
 
 fn pin(cpu: usize) {
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    if let Err(error) = sched_setaffinity(None, &set) {
+    if let Err(error) = affinity::bind(cpu) {
         tracing::warn!("a thread could not be bound to CPU {cpu}: {error}; its kicks mean nothing");
     }
 }

@@ -3,6 +3,7 @@
 //! [`agent`] offers a page of the channel per vCPU and answers for it until the end; [`kernel`] finds the guest kernel's
 //! own variables that the registration names. A scheduler in the guest runs as the agent's [`agent::Companion`].
 
+mod affinity;
 pub mod agent;
 pub mod cli;
 pub mod doorbell;

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use entrain_channel::page::{Page, feature};
 use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
 
+use crate::affinity;
 use crate::agent::Companion;
 use crate::error::{GuestError, Result};
 use crate::pages::{Pages, paired_seed};
@@ -94,9 +95,7 @@ impl Selftest {
         open.maps.entrain_pages.reuse_fd(pages.fd().as_fd()).map_err(GuestError::bpf(loading))?;
         let skel: SelftestSkel<'_> = open.load().map_err(GuestError::bpf(loading))?;
         let before = sched_getaffinity(None).map_err(GuestError::system("sched_getaffinity"))?;
-        let mut set = CpuSet::new();
-        set.set(self.vcpu as usize);
-        sched_setaffinity(None, &set).map_err(GuestError::system("the self-test's vCPU is not there"))?;
+        affinity::bind(self.vcpu as usize).map_err(GuestError::system("the self-test's vCPU is not there"))?;
         let end = Instant::now() + BURST;
         while Instant::now() < end {
             // Levels 0 to 4 in turn.

@@ -1,18 +1,17 @@
 //! The check of the preempt count: it must rise and fall with preempt_disable.
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{sched_getaffinity, sched_setaffinity};
 
 use super::probe::{Depth, Probe, Survey};
+use crate::affinity;
 use crate::error::{GuestError, Result};
 
 /// On each CPU that is online, the count must rise by as many levels as are entered.
 pub(super) fn check(probe: &Probe<'_>, offset: u32, surveys: &[Survey], online: &[u32]) -> Result<()> {
     let before = sched_getaffinity(None).map_err(GuestError::system("sched_getaffinity"))?;
     let checked = online.iter().filter(|&&cpu| (cpu as usize) < surveys.len()).try_for_each(|&cpu| {
-        let mut set = CpuSet::new();
-        set.set(cpu as usize);
         // It may have gone offline since.
-        if sched_setaffinity(None, &set).is_err() {
+        if affinity::bind(cpu as usize).is_err() {
             return Ok(());
         }
         let address = surveys[cpu as usize].preempt_count;

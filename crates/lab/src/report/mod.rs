@@ -215,11 +215,14 @@ impl Boots {
     /// Whether boots were lost under an arm more often than under stock, those not counted that the emulator is known to
     /// lose by itself. One that was lost under none, or under stock as well, has been made anew.
     fn an_arm_loses_more_than_stock(&self) -> bool {
-        let rate = |arm: &str| {
-            let own = self.losses.iter().filter(|loss| !loss.emulator && loss.arm.as_deref() == Some(arm)).count();
-            own as f64 / f64::from(self.by_arm.get(arm).map_or(1, |visits| visits.visits.max(1)))
-        };
+        let rate = |arm: &str| self.rate(arm, |loss| !loss.emulator);
         self.by_arm.keys().any(|arm| rate(arm) > rate(crate::experiment::STOCK))
+    }
+
+    /// Of the losses that count, how many an arm had in each of its visits.
+    fn rate(&self, arm: &str, counts: impl Fn(&Loss) -> bool) -> f64 {
+        let lost = self.losses.iter().filter(|loss| loss.arm.as_deref() == Some(arm) && counts(loss)).count();
+        lost as f64 / f64::from(self.by_arm.get(arm).map_or(1, |visits| visits.visits.max(1)))
     }
 }
 
@@ -296,10 +299,9 @@ fn notes(gathered: &Gathered, missing: &[(String, String)]) -> Vec<String> {
 
 /// Arms under which boots are lost clearly more often than under stock: a fault of ours may hide there.
 fn suspicions(boots: &Boots) -> Vec<String> {
-    let rate = |visits: &Visits| f64::from(visits.lost) / f64::from(visits.visits.max(1));
-    let stock = boots.by_arm.get(crate::experiment::STOCK).map_or(0.0, rate);
+    let rate = |arm: &str| boots.rate(arm, |_| true);
     let worse = |(arm, visits): (&String, &Visits)| {
-        let more = visits.lost >= 2 && rate(visits) > 2.0 * stock;
+        let more = visits.lost >= 2 && rate(arm) > 2.0 * rate(crate::experiment::STOCK);
         more.then(|| {
             format!(
                 "{} boots were lost in {} visits of {arm}, more often than under stock: look at their consoles before \
