@@ -1,4 +1,5 @@
-//! The host scheduler's decisions: native bindings of `fair.h`, `slice.h`, `extend.h`, `yield.h`, `place.h`, `cost.h`.
+//! The host scheduler's decisions: native bindings of `fair.h`, `slice.h`, `extend.h`, `yield.h`, `place.h`, `cost.h`,
+//! `tick.h`.
 //!
 //! Fields and units are those of the headers; virtual times wrap and are compared by difference.
 
@@ -159,6 +160,22 @@ pub struct PreemptLimits {
     pub min_run: u64,
 }
 
+/// What the timers of one vCPU have been; the default at the start.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct Tick {
+    /// When the last one expired, ns of any clock that the guest's follows.
+    pub at: u64,
+    /// Of the tick, as far as is known, ns; 0: nothing is.
+    pub period: u64,
+    /// Periods in which a tick has followed on a tick, since another timer expired; their sum, ns.
+    pub row: u64,
+    /// 1: the last one came one period after the one before.
+    pub once: u32,
+    /// 1: the period is known for sure.
+    pub known: u32,
+}
+
 mod ffi {
     use super::*;
     unsafe extern "C" {
@@ -171,6 +188,7 @@ mod ffi {
         pub(super) safe fn entrain_n_cost(mean: u64, sample: u64) -> u64;
         pub(super) safe fn entrain_n_least(least: u64, sample: u64) -> u64;
         pub(super) safe fn entrain_n_costs(mean: u64, times: u64, most: u64) -> u64;
+        pub(super) safe fn entrain_n_tick_alone(tick: &mut Tick, at: u64) -> c_int;
         pub(super) safe fn entrain_n_lead(debt: u64, wait: u64, share: u64, load: u64) -> u64;
         pub(super) safe fn entrain_n_led_vtime(vtime: u64, queue: u64, lead: u64) -> u64;
         pub(super) safe fn entrain_n_latency_credit(target: u64, period: u64) -> u64;
@@ -332,4 +350,10 @@ pub fn least(least: u64, sample: u64) -> u64 {
 /// So many times the cost of a switch, at most `most`, ns.
 pub fn costs(mean: u64, times: u64, most: u64) -> u64 {
     ffi::entrain_n_costs(mean, times, most)
+}
+
+/// Whether a vCPU's next timer, which expires `at` (ns, always of the same clock), is its kernel's tick, and it has had
+/// no other for long.
+pub fn tick_alone(tick: &mut Tick, at: u64) -> bool {
+    ffi::entrain_n_tick_alone(tick, at) != 0
 }

@@ -70,6 +70,7 @@ tunables! {
     use_follow: bool,
     use_immed: bool,
     use_timer: bool,
+    use_tick: bool,
     use_spins: bool,
     use_energy: bool,
 }

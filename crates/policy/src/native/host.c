@@ -2,6 +2,7 @@
 /* The host's decisions, exported under names of their own for crates/policy/src/host.rs. */
 #include "fair.h"
 #include "slice.h"
+#include "tick.h"
 #include "extend.h"
 #include "yield.h"
 #include "place.h"
@@ -127,4 +128,9 @@ uint64_t entrain_n_least(uint64_t least, uint64_t sample)
 uint64_t entrain_n_costs(uint64_t mean, uint64_t times, uint64_t most)
 {
 	return entrain_costs(mean, times, most);
+}
+
+int entrain_n_tick_alone(struct entrain_tick *t, uint64_t at)
+{
+	return entrain_tick_alone(t, at);
 }

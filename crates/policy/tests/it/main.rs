@@ -8,3 +8,4 @@ mod entitle_tree;
 mod guest;
 mod host;
 mod perf;
+mod tick;

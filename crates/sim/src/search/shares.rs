@@ -6,8 +6,8 @@ use crate::kernel::group::GroupId;
 use crate::kernel::{Kernel, State, TaskId};
 use crate::world::{HOST, World};
 
-/// Begins to count when those that have just started have found their places, ns.
-const SETTLES: u64 = 1_000_000_000;
+/// Begins to count when those that have just started have found their places, and have had what they missed meanwhile, ns.
+const SETTLES: u64 = 2_000_000_000;
 /// The share may be missed by this part of it ...
 const PART: f64 = 0.02;
 /// ... or by two slices of 16 ms and ticks at each end of the window: what a CPU's order leaves open, ns.

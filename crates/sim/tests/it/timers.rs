@@ -51,6 +51,35 @@ fn clock(arm: Arm, arch: Arch, paired: bool, busy: &[Step]) -> (f64, f64, f64) {
     (half, most, had)
 }
 
+/// Four guests that compute, with a vCPU each on one CPU: how often the CPU is handed over in a second, once the
+/// scheduler has seen their ticks.
+fn handed_over(arm: Arm, arch: Arch) -> u64 {
+    let mut world = host(1, Shape::flat(1), arm);
+    let guests: Vec<_> = (0..4).map(|_| a_guest(&mut world, arch, false)).collect();
+    for m in &guests {
+        tasks(&mut world, *m, "busy", 1, HOG);
+    }
+    let switches = |world: &World| -> u64 {
+        guests.iter().map(|m| world.machines[0].kernel.task(world.thread_of(*m, 0)).switches).sum()
+    };
+    world.run(2 * SEC);
+    let before = switches(&world);
+    world.run(3 * SEC);
+    switches(&world) - before
+}
+
+#[test]
+fn a_tick_that_nobody_waits_for_interrupts_nobody() {
+    const VISITED: Arm = Arm { tunables: &[("use_tick", Tunable::Switch(false))], ..Arm::HOST };
+    for arch in [Arch::Arm64, Arch::Amd] {
+        let (told, visited, without) =
+            (handed_over(Arm::HOST, arch), handed_over(VISITED, arch), handed_over(WITHOUT, arch));
+        println!("{arch:?}: hand-overs a second: {told}, with visits for ticks {visited}, for no timer {without}");
+        assert!(visited > without + 500, "{arch:?}: ticks are timers: {visited}, {without}");
+        assert!(told < without + without / 20, "{arch:?}: {told}, {without}");
+    }
+}
+
 #[test]
 fn a_due_timer_is_a_reason_to_run() {
     for arch in [Arch::Arm64, Arch::Amd] {

@@ -225,6 +225,7 @@ static __always_inline bool cpu__take_aged(struct cpu_ctx *c, __s32 cpu, __u64 n
 	t = p ? task__ctx(p) : NULL;
 	if (!t || !task__take(p, t, cpu))
 		return false;
+	t->forgiven = 1;
 	/* Where one has waited too long, others have, too; half of the turns are theirs. */
 	c->aged = now + 2 * cpu__slice(c);
 	return true;

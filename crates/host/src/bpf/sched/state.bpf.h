@@ -8,6 +8,7 @@
 #include "fair.h"
 #include "slice.h"
 #include "cost.h"
+#include "tick.h"
 #include "extend.h"
 #include "yield.h"
 #include "place.h"
@@ -82,31 +83,33 @@ struct task_ctx {
 	__u64 beat_at;
 	__u64 share_at; /* when `share` was worked out; 0 = never */
 	__u32 class_epoch;
-	__u32 cpu;	      /* queued: whose queue */
-	__u32 queued;	      /* enum queued: waits in a CPU's queue and is counted there */
-	__u32 level;	      /* enum entrain_critical when it was last taken off a CPU */
-	__u32 spins;	      /* 1: it was spinning then */
-	__u32 polled;	      /* looks in a row that did not find it spinning, since it last did (yield.bpf.h) */
-	enum front front;     /* whether it goes to the front of its queue */
-	__u32 share;	      /* what it was charged by last, 1/1024 of a weight */
-	__u32 loads;	      /* queued: the share that the CPU's load counts it with */
-	enum leaving leaving; /* whether it goes, and why */
-	enum short_stay stay; /* why it was put to the front, and leaves soon */
-	__u32 heir;	      /* 1: it goes on with the turn of the one who gave way to it ... */
-	__u32 lent;	      /* 1: ... and runs in that one's time */
-	__u32 told;	      /* 1: its page says that its slice is extended */
-	__u32 fresh;	      /* 1: has not been in a queue yet */
-	__u32 woke;	      /* 1: waits since it woke, or was sent to a CPU then */
-	__u32 hurries;	      /* 1: waits, and its class has a target for that */
-	__u32 measured;	      /* cpu_or_none: whose clock its own is measured by */
-	__u32 llc;	      /* ... and at which LLC that CPU was */
-	__u64 together;	      /* its VM's time together when it was charged last */
-	__u64 due;	      /* runnable without a CPU: when its guest's timer expires; 0 = never, or not known */
-	__u64 timer_at;	      /* when it would be let in for that next, if it came as often as it may and no sooner */
-	__u32 next_on;	      /* the CPU that was to take it next by the latest yield to it */
-	__u32 slot;	      /* a vCPU's: 1 + its number in `vcpus`; 0 = it is not watched, as far as is known */
-	__u32 counts;	      /* 1: runs, and its VM's time together is counted */
-	__u32 vm;	      /* a vCPU's: 1 + the number of its VM's entry; 0 = it has none */
+	__u32 cpu;		  /* queued: whose queue */
+	__u32 queued;		  /* enum queued: waits in a CPU's queue and is counted there */
+	__u32 level;		  /* enum entrain_critical when it was last taken off a CPU */
+	__u32 spins;		  /* 1: it was spinning then */
+	__u32 polled;		  /* looks in a row that did not find it spinning, since it last did (yield.bpf.h) */
+	enum front front;	  /* whether it goes to the front of its queue */
+	__u32 share;		  /* what it was charged by last, 1/1024 of a weight */
+	__u32 loads;		  /* queued: the share that the CPU's load counts it with */
+	enum leaving leaving;	  /* whether it goes, and why */
+	enum short_stay stay;	  /* why it was put to the front, and leaves soon */
+	__u32 heir;		  /* 1: it goes on with the turn of the one who gave way to it ... */
+	__u32 lent;		  /* 1: ... and runs in that one's time */
+	__u32 told;		  /* 1: its page says that its slice is extended */
+	__u32 fresh;		  /* 1: has not been in a queue yet */
+	__u32 forgiven;		  /* 1: its turn comes sooner than by its clock, or it would wait too long */
+	__u32 woke;		  /* 1: waits since it woke, or was sent to a CPU then */
+	__u32 hurries;		  /* 1: waits, and its class has a target for that */
+	__u32 measured;		  /* cpu_or_none: whose clock its own is measured by */
+	__u32 llc;		  /* ... and at which LLC that CPU was */
+	__u64 together;		  /* its VM's time together when it was charged last */
+	__u64 due;		  /* runnable without a CPU: when its guest's timer expires; 0 = never, or not known */
+	struct entrain_tick tick; /* what its guest's timers have been */
+	__u64 timer_at; /* when it would be let in for that next, if it came as often as it may and no sooner */
+	__u32 next_on;	/* the CPU that was to take it next by the latest yield to it */
+	__u32 slot;	/* a vCPU's: 1 + its number in `vcpus`; 0 = it is not watched, as far as is known */
+	__u32 counts;	/* 1: runs, and its VM's time together is counted */
+	__u32 vm;	/* a vCPU's: 1 + the number of its VM's entry; 0 = it has none */
 	struct task_perf perf;
 };
 

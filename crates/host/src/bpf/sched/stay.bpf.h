@@ -83,7 +83,7 @@ static __always_inline void stay__begin(struct task_struct *p)
 	waits = c->waiting > 0;
 	/* Whoever goes by his clock is the first himself; the queue is asked only where another one has been let in. */
 	first = t->pub.vtime;
-	if (t->stay || t->heir)
+	if (t->stay || t->heir || t->forgiven)
 		waits = cpu__first_vtime(c, cpu, &first);
 	cpu__clocks_move(c, t, waits, first);
 	stay__take_turn(p, t, c, now);
@@ -172,7 +172,7 @@ static __always_inline void stay__end(struct task_struct *p, bool runnable)
 		return;
 	task__interrupted(p, t, c, now);
 	if (use_timer)
-		t->due = timer__due(c, x86__timer(t->kvm_vcpu, ran, cpu__peace(c)), now);
+		t->due = timer__due(c, t, x86__timer(t->kvm_vcpu, ran, cpu__peace(c)), now);
 }
 
 /* arm64: KVM saves a timer of the current thread's vCPU, which leaves its CPU; its thread is queued already, if at all.
@@ -191,7 +191,7 @@ static __always_inline void stay__timer_saved(struct arch_timer_context *timer)
 		return;
 	c = cpu__ctx(t->cpu);
 	now = scx_bpf_now();
-	t->due = timer__due(c, arm64__timer(t->kvm_vcpu, timer), now);
+	t->due = timer__due(c, t, arm64__timer(t->kvm_vcpu, timer), now);
 	cpu__expects(c, t->due);
 	if (t->due)
 		cpu__turn_ends(c, t->cpu, now);

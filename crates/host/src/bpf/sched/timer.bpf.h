@@ -45,71 +45,92 @@ static __always_inline __u64 ticks__ns(__u64 ticks, __u64 hz, __u64 unit)
 	return ticks / hz * unit + ticks % hz * unit / hz;
 }
 
-/* When the timer that KVM has just saved expires, by CLOCK_MONOTONIC; 0 = never, or not known. */
-static __always_inline __u64 arm64__timer(__u64 kvm_vcpu, struct arch_timer_context *timer)
+/* A guest's timer. */
+struct guest_timer {
+	__u64 at;   /* when it expires, by CLOCK_MONOTONIC; 0 = never, or not known */
+	__u64 tick; /* the same by a clock that the guest's own follows, for tick.h */
+};
+
+/* The timer that KVM has just saved. */
+static __always_inline struct guest_timer arm64__timer(__u64 kvm_vcpu, struct arch_timer_context *timer)
 {
 	struct kvm_vcpu *vcpu = (void *)kvm_vcpu;
 	__u64 hz = READ_ONCE(counter_hz), control = 0, value = 0, offset = 0, *at;
+	struct guest_timer expires = {};
 
 	if (!hz)
-		return 0;
+		return expires;
 	/* SAFETY: within the table, by the kernel's own numbers; a bad address reads as 0, a timer that is off. */
 	at = (void *)&vcpu->arch.ctxt.sys_regs + sizeof(__u64) * bpf_core_enum_value(enum vcpu_sysreg, CNTV_CTL_EL0);
 	bpf_probe_read_kernel(&control, sizeof(control), at);
 	if (!(control & ARCH_TIMER_CTRL_ENABLE))
-		return 0;
+		return expires;
 	at = (void *)&vcpu->arch.ctxt.sys_regs + sizeof(__u64) * bpf_core_enum_value(enum vcpu_sysreg, CNTV_CVAL_EL0);
 	bpf_probe_read_kernel(&value, sizeof(value), at);
 	at = timer->offset.vm_offset;
 	if (at)
 		bpf_probe_read_kernel(&offset, sizeof(offset), at);
-	return ticks__ns(value + offset, hz, ENTRAIN_SEC) + READ_ONCE(counter_began);
+	expires.tick = ticks__ns(value + offset, hz, ENTRAIN_SEC);
+	expires.at = expires.tick + READ_ONCE(counter_began);
+	return expires;
 }
 
 /*
  * The same on x86, where KVM always has it in memory; of a vCPU that has run for `ran` ns. KVM takes the deadline back
  * when the interrupt is delivered: one that is taken off sooner than `peace` after that may be serving it still.
  */
-static __always_inline __u64 x86__timer(__u64 kvm_vcpu, __u64 ran, __u64 peace)
+static __always_inline struct guest_timer x86__timer(__u64 kvm_vcpu, __u64 ran, __u64 peace)
 {
 	struct kvm_vcpu *vcpu = (void *)kvm_vcpu;
-	struct kvm_lapic *apic;
+	struct guest_timer expires = {};
 	__u64 deadline, tsc, khz, now;
+	struct kvm_lapic *apic;
 
 	if (!kvm_vcpu || !bpf_core_field_exists(struct kvm_vcpu_arch, apic) ||
 	    !bpf_core_field_exists(struct kvm_vcpu_arch, last_guest_tsc) ||
 	    !bpf_core_field_exists(struct kvm_lapic, lapic_timer))
-		return 0;
+		return expires;
 	apic = BPF_CORE_READ(vcpu, arch.apic);
 	if (!apic)
-		return 0;
+		return expires;
 	now = bpf_ktime_get_ns();
 	deadline = BPF_CORE_READ(apic, lapic_timer.tscdeadline);
 	khz = BPF_CORE_READ(vcpu, arch.virtual_tsc_khz);
 	if (!deadline || !khz) {
 		/* Of a timer that has fired nobody takes this back. */
 		deadline = BPF_CORE_READ(apic, lapic_timer.target_expiration);
-		return entrain_min(entrain_sub(now, deadline), ran) < peace ? deadline : 0;
+		expires.tick = deadline;
+		expires.at = entrain_min(entrain_sub(now, deadline), ran) < peace ? deadline : 0;
+		return expires;
 	}
 	tsc = BPF_CORE_READ(vcpu, arch.last_guest_tsc);
-	return now + ticks__ns(entrain_sub(deadline, tsc), khz, ENTRAIN_MSEC);
+	expires.tick = ticks__ns(deadline, khz, ENTRAIN_MSEC);
+	expires.at = now + ticks__ns(entrain_sub(deadline, tsc), khz, ENTRAIN_MSEC);
+	return expires;
+}
+
+/* Whether nobody in the guest waits for its timer. A function of its own for the verifier. */
+__noinline int timer__is_tick(struct entrain_tick *tick __arg_nonnull, __u64 at)
+{
+	return use_tick && entrain_tick_alone(tick, at);
 }
 
 /*
  * From when on, by the scheduler's clock, a vCPU is to be let in for its timer, which expires `at` by CLOCK_MONOTONIC;
  * 0 = never. That is `look_costs` switches later, since the timers of a guest's vCPUs expire at once: whoever runs
  * takes his own first, and would else wait to be let in for it himself. A timer that is far away, or was due long ago
- * and not cared for, is none.
+ * and not cared for, is none; nor is the guest's tick, where that is all.
  */
 #define TIMER_FAR_NS ENTRAIN_SEC
 
-static __always_inline __u64 timer__due(const struct cpu_ctx *c, __u64 at, __u64 now)
+static __always_inline __u64 timer__due(const struct cpu_ctx *c, struct task_ctx *t, struct guest_timer expires,
+					__u64 now)
 {
 	__s64 left;
 
-	if (!at)
+	if (!expires.at || timer__is_tick(&t->tick, expires.tick))
 		return 0;
-	left = at - bpf_ktime_get_ns();
+	left = expires.at - bpf_ktime_get_ns();
 	return left < (__s64)TIMER_FAR_NS && left > -(__s64)TIMER_FAR_NS ? now + left + cpu__look_ns(c) : 0;
 }
 

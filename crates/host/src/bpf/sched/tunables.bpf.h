@@ -84,6 +84,7 @@ const volatile bool use_front = true;
 const volatile bool use_wake_preempt = true;
 const volatile bool use_follow = true;
 const volatile bool use_timer = true;
+const volatile bool use_tick = true;
 const volatile bool use_spins = true;
 const volatile bool use_energy = true;
 

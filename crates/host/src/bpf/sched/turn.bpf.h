@@ -71,9 +71,12 @@ static __always_inline void task__woke(struct task_ctx *t, const struct cpu_ctx 
 /* One that did not sleep goes on waiting. */
 static __always_inline void task__waits_on(struct task_ctx *t, const struct cpu_ctx *c)
 {
+	__u64 lead = entrain_charge_share(wait_max_ns, entrain_max(cpu__load(c), t->share)), led;
+
 	task__settle(t);
-	t->pub.vtime = entrain_led_vtime(t->pub.vtime, cpu__clock(c),
-					 entrain_charge_share(wait_max_ns, entrain_max(cpu__load(c), t->share)));
+	led = entrain_led_vtime(t->pub.vtime, cpu__clock(c), lead);
+	t->forgiven = led != t->pub.vtime;
+	t->pub.vtime = led;
 }
 
 /* An extension or a short stay ends; what was not used of an extension goes back. */
@@ -117,9 +120,15 @@ static __always_inline void cpu__charge(struct cpu_ctx *c, struct task_ctx *t, _
 /* A turn of this task's own begins. */
 static __always_inline void cpu__turn_begins(struct cpu_ctx *c, struct task_struct *p, struct task_ctx *t, __u64 now)
 {
+	__u64 slice = cpu__slice(c);
+
 	t->lent = 0;
 	c->turn = now;
-	c->less = task__repays(t, cpu__slice(c), cpu__costs(c, slice_costs, slice_min_ns));
+	c->less = task__repays(t, slice, cpu__costs(c, slice_costs, slice_min_ns));
+	/* A shortest slice each `wait_max_ns` is more than the lightest of many are due. */
+	if (t->forgiven)
+		c->less = entrain_max(c->less, entrain_sub(slice, cpu__look_ns(c)));
+	t->forgiven = 0;
 	c->owner = p->scx.tid;
 	c->resumes = 0;
 	c->vtime = t->pub.vtime;
