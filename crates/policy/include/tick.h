@@ -6,9 +6,11 @@
  * four that Linux is built with (kernel/Kconfig.hz), and a vCPU that computes has it always. So a vCPU whose timers
  * have all been on one such grid has had its tick alone, and one off that grid counts as a reason to run from there on.
  *
- * Limits: a clock that keeps to the whole ticks of its guest's kernel can not be told from them, and is served as by a
- * scheduler that knows nothing of timers. The guest decides what its timers look like, and gains no more by it than
- * whoever is let in for a timer may: see the threat model of those.
+ * Limits: what cannot be told from a tick is served as by a scheduler that knows nothing of timers: a clock that keeps
+ * to the whole ticks of its kernel, one of exactly such a period on a vCPU without a tick (nohz_full, a real-time
+ * kernel whose tick is its clock), and one that hides behind ticks, since it is rare or falls due a moment after them.
+ * The guest decides what its timers look like, and gains no more by it than whoever is let in for a timer may: see the
+ * threat model of those.
  */
 #ifndef ENTRAIN_TICK_H
 #define ENTRAIN_TICK_H
@@ -21,8 +23,8 @@
  */
 #define ENTRAIN_TICK_ROW (128 * ENTRAIN_MSEC)
 
-/* Timers further apart tell nothing of the grid, ns: the guest's idea of time differs from the host's. */
-#define ENTRAIN_TICK_FAR (256 * ENTRAIN_MSEC)
+/* Timers so many periods apart tell nothing of the grid: the guest's idea of time differs from the host's. */
+#define ENTRAIN_TICK_FAR 64U
 
 /* The part of a period and the part of the time between two timers by which they may miss the grid: 500 ppm. */
 #define ENTRAIN_TICK_MISS  256U
@@ -66,26 +68,25 @@ ENTRAIN_POLICY entrain_u64 entrain_tick_period(entrain_u64 apart)
  */
 ENTRAIN_POLICY int entrain_tick_alone(struct entrain_tick *t, entrain_u64 at)
 {
-	entrain_u64 apart = at > t->at ? at - t->at : t->at - at, period;
-	entrain_u32 once;
+	entrain_u64 apart = at > t->at ? at - t->at : t->at - at, period = t->period;
+	entrain_u32 once = t->once;
 
 	if (!apart)
 		return t->row >= ENTRAIN_TICK_ROW;
 	t->at = at;
-	/* It may be another. */
-	if (apart > ENTRAIN_TICK_FAR)
-		return 0;
-	period = t->known ? 0 : entrain_tick_period(apart);
-	if (period && period != t->period) {
-		t->period = period;
-		t->row = 0;
-	}
-	period = t->period;
-	if (!period)
-		return 0;
-	once = t->once;
 	t->once = 0;
-	if (!entrain_tick_fits(apart, period)) {
+	if (apart > ENTRAIN_TICK_FAR * (period ? period : 10 * ENTRAIN_MSEC)) {
+		/* It may be another: two more have to follow on one another. */
+		t->row = entrain_min(t->row, ENTRAIN_TICK_ROW - 1);
+		return 0;
+	}
+	if (!t->known && !t->row) {
+		period = entrain_tick_period(apart);
+		if (period)
+			t->period = period;
+		period = t->period;
+	}
+	if (!period || !entrain_tick_fits(apart, period)) {
 		t->row = 0;
 		return 0;
 	}
@@ -96,7 +97,9 @@ ENTRAIN_POLICY int entrain_tick_alone(struct entrain_tick *t, entrain_u64 at)
 	}
 	if (t->row < ENTRAIN_TICK_ROW)
 		return 0;
-	t->known = 1;
+	/* At 100 Hz the firmware of virtual machines ticks as well (edk2), before a kernel with another tick has
+	 * booted. */
+	t->known = period < 10 * ENTRAIN_MSEC;
 	return 1;
 }
 

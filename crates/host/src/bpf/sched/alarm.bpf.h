@@ -61,7 +61,7 @@ static __always_inline void cpu__alarm_turn(struct cpu_ctx *c, __u32 cpu, __u64 
 /* When the turn on a CPU is over. */
 static __always_inline __u64 cpu__turn_end(const struct cpu_ctx *c)
 {
-	return c->turn + entrain_sub(cpu__slice(c), c->less);
+	return c->turn + cpu__turn_ns(c);
 }
 
 /*
@@ -165,8 +165,8 @@ static __always_inline void cpu__turn_ends(struct cpu_ctx *c, __u32 cpu, __u64 n
  * A vCPU whose guest says when it spins for a sleeping lock (yield.bpf.h) is looked at for that until so many looks
  * have not found it spinning, and again when it was taken off as it did: most guests seldom spin, and one that spins to
  * the end of its turn is seen then at the latest. A look costs about as much as a switch, an exit and an entry. One
- * that finds a spin saves half a turn in the mean, and a turn is at least 64 switches long: below one in 32 they do not
- * pay.
+ * that finds a spin saves half a turn in the mean, and a turn is mostly at least 64 switches long: below one in 32 they
+ * do not pay.
  */
 #define POLLS_IN_VAIN 32
 

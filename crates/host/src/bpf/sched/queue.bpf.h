@@ -36,6 +36,14 @@ static __always_inline __u64 cpu__slice(const struct cpu_ctx *c)
 	return entrain_slice(&in);
 }
 
+/* How long the turn on a CPU lasts. */
+static __always_inline __u64 cpu__turn_ns(const struct cpu_ctx *c)
+{
+	__u64 turn = entrain_sub(cpu__slice(c), c->less);
+
+	return c->most ? entrain_min(turn, c->most) : turn;
+}
+
 /* A task that owes extensions begins a stay: what is taken off `slice` for them. */
 static __always_inline __u64 task__repays(struct task_ctx *t, __u64 slice, __u64 floor)
 {
@@ -180,7 +188,7 @@ static __always_inline bool cpu__resume(struct cpu_ctx *c, __s32 cpu, __u64 now)
 	if (!tid)
 		return false;
 	c->resumes = 0;
-	if (entrain_sub(now, c->turn) >= entrain_sub(cpu__slice(c), c->less))
+	if (entrain_sub(now, c->turn) >= cpu__turn_ns(c))
 		return false;
 	p = scx_bpf_tid_to_task(tid);
 	t = p ? task__ctx(p) : NULL;
@@ -226,7 +234,7 @@ static __always_inline bool cpu__take_aged(struct cpu_ctx *c, __s32 cpu, __u64 n
 	if (!t || !task__take(p, t, cpu))
 		return false;
 	t->forgiven = 1;
-	/* Where one has waited too long, others have, too; half of the turns are theirs. */
+	/* Where one has waited too long, others have, too; about every third turn is theirs. */
 	c->aged = now + 2 * cpu__slice(c);
 	return true;
 }

@@ -152,7 +152,8 @@ struct cpu_ctx {
 	__u64 cost;	      /* of a switch here, ns (cost.h) */
 	__u64 choices;	      /* made here */
 	__u64 asked;	      /* when the choice began whose switch is measured; 0 = none is */
-	__u64 less;	      /* of the slice of this turn: what its owner has repaid of its extensions */
+	__u32 less;	      /* of the slice of this turn, ns: what its owner has repaid of its extensions */
+	__u32 most;	      /* of this turn, ns; 0 = the slice */
 	__u64 aged;	      /* when to look again for a task that waits too long */
 	__u64 due;	      /* the first of the timers of who waits here is due then; 0 = none */
 	__u64 resumes;	      /* scx tid of the one that was interrupted amid a turn that is to go on; 0 = none */

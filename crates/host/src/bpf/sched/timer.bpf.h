@@ -48,7 +48,7 @@ static __always_inline __u64 ticks__ns(__u64 ticks, __u64 hz, __u64 unit)
 /* A guest's timer. */
 struct guest_timer {
 	__u64 at;   /* when it expires, by CLOCK_MONOTONIC; 0 = never, or not known */
-	__u64 tick; /* the same by a clock that the guest's own follows, for tick.h */
+	__u64 tick; /* the same by a clock that the guest's own follows, for tick.h; 0 = not known */
 };
 
 /* The timer that KVM has just saved. */
@@ -99,7 +99,6 @@ static __always_inline struct guest_timer x86__timer(__u64 kvm_vcpu, __u64 ran, 
 	if (!deadline || !khz) {
 		/* Of a timer that has fired nobody takes this back. */
 		deadline = BPF_CORE_READ(apic, lapic_timer.target_expiration);
-		expires.tick = deadline;
 		expires.at = entrain_min(entrain_sub(now, deadline), ran) < peace ? deadline : 0;
 		return expires;
 	}
@@ -109,10 +108,19 @@ static __always_inline struct guest_timer x86__timer(__u64 kvm_vcpu, __u64 ran, 
 	return expires;
 }
 
-/* Whether nobody in the guest waits for its timer. A function of its own for the verifier. */
-__noinline int timer__is_tick(struct entrain_tick *tick __arg_nonnull, __u64 at)
+/* A function of its own for the verifier. */
+__noinline int tick__alone(struct entrain_tick *tick __arg_nonnull, __u64 at)
 {
-	return use_tick && entrain_tick_alone(tick, at);
+	return entrain_tick_alone(tick, at);
+}
+
+/*
+ * Whether nobody in the guest waits for its timer. Where the operator's class, as it was when the vCPU was queued last,
+ * has a target, somebody may always do.
+ */
+static __always_inline bool task__ticks(struct task_ctx *t, __u64 at)
+{
+	return use_tick && at && tick__alone(&t->tick, at) && t->class.latency == SCHED_CLASS_DEFAULT;
 }
 
 /*
@@ -128,7 +136,7 @@ static __always_inline __u64 timer__due(const struct cpu_ctx *c, struct task_ctx
 {
 	__s64 left;
 
-	if (!expires.at || timer__is_tick(&t->tick, expires.tick))
+	if (!expires.at || task__ticks(t, expires.tick))
 		return 0;
 	left = expires.at - bpf_ktime_get_ns();
 	return left < (__s64)TIMER_FAR_NS && left > -(__s64)TIMER_FAR_NS ? now + left + cpu__look_ns(c) : 0;

@@ -15,9 +15,9 @@
 
 /*
  * Multiples of what a switch costs on the CPU in question, as it is measured there: how long whoever runs is left in
- * peace, the shortest slice, how soon a section is looked at again. The times of these below are bounds, which an
- * emulator reaches. 0 = the bound itself, always. What is measured is the scheduler's part, about a quarter of a whole
- * switch of vCPUs with exit and entry.
+ * peace, the shortest slice, how soon a section is looked at again (and a turn of one that would wait too long). The
+ * times of these below are bounds, which an emulator reaches. 0 = the bound itself, always. What is measured is the
+ * scheduler's part, about a quarter of a whole switch of vCPUs with exit and entry.
  */
 const volatile __u64 protect_costs = 64;
 const volatile __u64 slice_costs = 64;

@@ -64,6 +64,7 @@ static __always_inline void task__settle(struct task_ctx *t)
 static __always_inline void task__woke(struct task_ctx *t, const struct cpu_ctx *c, __u64 credit)
 {
 	task__settle(t);
+	t->forgiven = 0;
 	t->pub.vtime = entrain_wake_vtime(t->pub.vtime, cpu__clock(c), task__vtime(t, credit),
 					  entrain_lead(debt_ns, wait_max_ns, t->share, cpu__load(c)));
 }
@@ -124,11 +125,10 @@ static __always_inline void cpu__turn_begins(struct cpu_ctx *c, struct task_stru
 
 	t->lent = 0;
 	c->turn = now;
-	c->less = task__repays(t, slice, cpu__costs(c, slice_costs, slice_min_ns));
 	/* A shortest slice each `wait_max_ns` is more than the lightest of many are due. */
-	if (t->forgiven)
-		c->less = entrain_max(c->less, entrain_sub(slice, cpu__look_ns(c)));
+	c->most = t->forgiven ? cpu__look_ns(c) : 0;
 	t->forgiven = 0;
+	c->less = task__repays(t, c->most ? c->most : slice, cpu__costs(c, slice_costs, slice_min_ns));
 	c->owner = p->scx.tid;
 	c->resumes = 0;
 	c->vtime = t->pub.vtime;
