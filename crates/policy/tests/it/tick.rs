@@ -52,7 +52,7 @@ proptest! {
         let period = PERIODS[hz];
         // One of another period than the tick's comes close to it now and then.
         let clock = if clock > period { clock / period * period } else { clock };
-        prop_assume!(clock > period || period % clock != 0);
+        prop_assume!(clock > period || !period.is_multiple_of(clock));
         let timers = [(period, 1_000 * MS), (clock, 1_000 * MS + (off * period as f64) as u64)];
         let mut tick = Tick::default();
         let mut alone = 0;
