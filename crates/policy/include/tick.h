@@ -34,10 +34,9 @@
 struct entrain_tick {
 	entrain_u64 at;	    /* when the last one expired, ns of any clock that the guest's follows */
 	entrain_u64 period; /* of the tick, as far as is known, ns; 0 = nothing is */
-	entrain_u64
-		row; /* periods in which a tick has followed on a tick, since another timer expired; their sum, ns */
-	entrain_u32 once;  /* 1: the last one came one period after the one before */
-	entrain_u32 known; /* 1: the period is known for sure; a kernel keeps it */
+	entrain_u64 row;    /* periods in which a tick has followed on a tick since another timer expired, ns */
+	entrain_u32 once;   /* 1: the last one came one period after the one before */
+	entrain_u32 known;  /* 1: the period is known for sure; a kernel keeps it */
 };
 
 /* Whether the time between two timers is a multiple of a period. */

@@ -155,7 +155,7 @@ fn dbench(arm: Arm, guests: u32, vcpus: u32, arch: Arch) -> (f64, f64) {
         })
         .collect();
     world.run(300 * MS);
-    let switches: u64 = world.machines[0].kernel.tasks.iter().map(|task| task.switches).sum();
+    let switches = world.machines[0].kernel.switches();
     (ops(&world, &measured), switches as f64 / (world.now as f64 / 1e9))
 }
 

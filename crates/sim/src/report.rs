@@ -75,10 +75,7 @@ impl Outcome {
     /// Reads a world that has run.
     pub fn read(name: &str, arm: Arm, seed: u64, world: &World, measured: &[Measured]) -> Self {
         let seconds = world.now as f64 / 1e9;
-        let mut switches = world
-            .machines
-            .iter()
-            .map(|machine| machine.kernel.tasks.iter().map(|task| task.switches).sum::<u64>() as f64 / seconds);
+        let mut switches = world.machines.iter().map(|machine| machine.kernel.switches() as f64 / seconds);
         let yields: u64 = world.vms.iter().map(|vm| vm.yields).sum();
         Self {
             scenario: name.to_owned(),

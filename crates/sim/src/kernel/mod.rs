@@ -160,6 +160,11 @@ impl Kernel {
         &self.tasks[id.0 as usize]
     }
 
+    /// How often CPUs have begun to run a task, of all tasks.
+    pub fn switches(&self) -> u64 {
+        self.tasks.iter().map(|task| task.switches).sum()
+    }
+
     #[inline]
     fn task_mut(&mut self, id: TaskId) -> &mut Task {
         &mut self.tasks[id.0 as usize]

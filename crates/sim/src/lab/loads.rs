@@ -69,9 +69,7 @@ impl Metric {
             MetricKind::Late(_) | MetricKind::OnTime if late.is_empty() => f64::NAN,
             MetricKind::Late(part) => f64::from(late[(late.len() - 1) * part as usize / 1000]),
             MetricKind::OnTime => late.partition_point(|ns| *ns <= ON_TIME) as f64 / late.len() as f64,
-            MetricKind::Switches => {
-                world.machines[0].kernel.tasks.iter().map(|task| task.switches).sum::<u64>() as f64 / seconds
-            }
+            MetricKind::Switches => world.machines[0].kernel.switches() as f64 / seconds,
         }
     }
 }
