@@ -56,7 +56,7 @@ unit: toolchain
 search: toolchain ## draw worlds for SEARCH_SECONDS=120 and look for what must not be, in the simulator
 	$(RUN) cargo test --locked --workspace --no-run
 	target/$(NATIVE)/debug/entrain-sim search --seconds $${SEARCH_SECONDS:-120} --threads 2 \
-		--rule failed --rule queue --rule budget
+		--rule failed --rule queue --rule budget --rule share
 	target/$(NATIVE)/debug/entrain-sim search --races --seconds $${RACES_SECONDS:-60} --threads 2 \
 		--rule idle --rule behind --rule failed --rule queue --rule budget --rule watchdog
 

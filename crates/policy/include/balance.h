@@ -60,11 +60,13 @@ ENTRAIN_POLICY entrain_u64 entrain_deficit(const struct entrain_group *g, entrai
 	return entrain_sub(mean * g->cpus, g->high);
 }
 
-/* Whether two groups differ by enough. */
+/* Whether two groups differ by enough. Where all CPUs of one are taken, whoever waits there has none. */
 ENTRAIN_POLICY int entrain_imbalanced(const struct entrain_group *giver, const struct entrain_group *taker)
 {
-	if (!giver->cpus || !taker->cpus)
+	if (!taker->cpus)
 		return 0;
+	if (!giver->cpus)
+		return giver->low > 0;
 	return giver->low / giver->cpus * 100 > taker->high / taker->cpus * ENTRAIN_IMBALANCE_PCT;
 }
 

@@ -140,6 +140,8 @@ pub fn draw_hogs(seed: u64) -> Plan {
     let rng = &mut Rng::new(!seed);
     plan.deeds.clear();
     plan.end = 8 * SEC;
+    // Guests under our scheduler give up vCPUs that they cannot have, and want less than their weights say.
+    (plan.guest, plan.paired) = (Policy::Eevdf, false);
     plan.tasks.retain(|task| task.realtime.is_none());
     for task in plan.vms.iter_mut().flat_map(|vm| &mut vm.tasks).chain(&mut plan.tasks) {
         (task.steps, task.cpus, task.start) = (vec![Compute(Mean(20 * MS)), Done], None, 0);

@@ -21,6 +21,7 @@ mod rcu;
 mod replay;
 mod search;
 mod shares;
+mod shares_full;
 mod sleeping;
 mod timers;
 mod trace;

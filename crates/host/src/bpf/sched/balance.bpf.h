@@ -27,13 +27,29 @@ static __always_inline bool cpu__shares(const struct cpu_ctx *c)
 }
 
 /*
+ * Whether whoever runs has the CPU for himself, whatever else is there: he is due more than a CPU has in the mean, and
+ * cannot have more than one. What he is due above that is load that no balance can even out, and would keep others away
+ * from the rest of his LLC.
+ */
+static __always_inline bool cpu__is_full(const struct cpu_ctx *c)
+{
+	return c->started && balance_mean && c->share >= balance_mean;
+}
+
+/* The load of a CPU that balance can even out. */
+static __always_inline __u64 cpu__spare_load(const struct cpu_ctx *c)
+{
+	return cpu__is_full(c) ? c->load : cpu__load(c);
+}
+
+/*
  * Adds up an LLC's loads. Whatever here has a loop is a function of its own for the verifier, which else walks it anew
  * on each path that leads to it.
  */
 __noinline int llc__weigh(__u32 llc, __u64 now)
 {
 	struct queue_ctx *q = llc__queue(llc);
-	__u64 avg = 0, load = 0;
+	__u64 avg = 0, load = 0, full = 0;
 	__u32 i, cpus = 0;
 
 	bpf_for (i, 0, SCHED_MAX_CPUS) {
@@ -45,11 +61,14 @@ __noinline int llc__weigh(__u32 llc, __u64 now)
 		c = cpu__ctx(cpu);
 		if (!cpu__shares(c))
 			continue;
-		cpus++;
-		load += cpu__load(c);
-		avg += entrain_load_avg(c->load_avg, cpu__load(c), entrain_sub(now, c->load_at));
+		if (cpu__is_full(c))
+			full++;
+		else
+			cpus++;
+		load += cpu__spare_load(c);
+		avg += entrain_load_avg(c->load_avg, cpu__spare_load(c), entrain_sub(now, c->load_at));
 	}
-	q->load = load;
+	q->load = load + full * balance_mean;
 	q->group.cpus = cpus;
 	q->group.low = entrain_min(avg, load);
 	q->group.high = entrain_max(avg, load);
@@ -102,9 +121,8 @@ __noinline int balance__look(__u64 now)
 		total += (q->group.low + q->group.high) / 2;
 		cpus += q->group.cpus;
 	}
-	if (!cpus)
-		return 0;
-	balance_mean = total / cpus;
+	/* Where all CPUs seem full, tasks have changed since the mean was taken: the next look counts all of them. */
+	balance_mean = cpus ? total / cpus : 0;
 	bpf_for (l, 0, SCHED_MAX_LLCS) {
 		if (llc__queue(l)->nr)
 			llc__owe(l, balance_mean);
@@ -119,7 +137,7 @@ static __always_inline void balance__tick(struct cpu_ctx *c, __u64 now)
 
 	if (nr_llcs < 2)
 		return;
-	c->load_avg = entrain_load_avg(c->load_avg, cpu__load(c), entrain_sub(now, c->load_at));
+	c->load_avg = entrain_load_avg(c->load_avg, cpu__spare_load(c), entrain_sub(now, c->load_at));
 	c->load_at = now;
 	/* One of those that see that it is time does it. */
 	if (!entrain_before(now, due) && __sync_val_compare_and_swap(&balance_at, due, now + BALANCE_NS) == due)

@@ -395,6 +395,14 @@ static __always_inline __u64 cpu__load(const struct cpu_ctx *c)
 	return c->load + (c->started ? c->share : 0);
 }
 
+/* The share of those who want this CPU in the mean, 1/1024 of a weight; the largest there is where nobody does. */
+static __always_inline __u64 cpu__mean_share(const struct cpu_ctx *c)
+{
+	__s32 tasks = c->waiting + (c->started != 0);
+
+	return tasks > 0 ? cpu__load(c) / tasks : ENTRAIN_SHARE_MAX;
+}
+
 /* The clock of the task that runs on a CPU, charged up to now. */
 static __always_inline __u64 cpu__running_vtime(const struct cpu_ctx *c, __u64 now)
 {

@@ -30,6 +30,18 @@ static __always_inline void task__wants(struct task_struct *p, struct task_ctx *
 		t->waiting = now;
 }
 
+/*
+ * How far the clocks of two CPUs are apart at most, where tasks are fetched from one to the other: a task is once it is
+ * behind by `migrate_ns` of its own time, which is the more the lighter it is. By its own threshold alone a heavy one
+ * beside light ones would lose with each move what it is owed.
+ */
+static __always_inline __u64 task__keeps(const struct task_ctx *t, const struct cpu_ctx *from, const struct cpu_ctx *to)
+{
+	__u64 lightest = entrain_min(cpu__mean_share(from), cpu__mean_share(to));
+
+	return entrain_charge_share(migrate_ns, entrain_min(t->share, lightest));
+}
+
 /* From here on the task's clock is measured by that of this CPU: it keeps its lag (fair.h). */
 static __always_inline void task__measure_by(struct task_ctx *t, const struct cpu_ctx *c, __u32 cpu)
 {
@@ -43,8 +55,7 @@ static __always_inline void task__measure_by(struct task_ctx *t, const struct cp
 	if (from) {
 		/* The CPU itself may have come to another LLC since. */
 		was = from->llc == t->llc ? cpu__clock(from) : llc__queue(t->llc)->vtime;
-		t->pub.vtime =
-			entrain_move_vtime(t->pub.vtime, was, cpu__clock(c), same ? task__vtime(t, migrate_ns) : 0);
+		t->pub.vtime = entrain_move_vtime(t->pub.vtime, was, cpu__clock(c), same ? task__keeps(t, from, c) : 0);
 	}
 	t->measured = here;
 	t->llc = c->llc;

@@ -1,0 +1,79 @@
+//! Shares where some are due a whole CPU or nearly that, and cannot have more: in drawn trees of cgroups, and beside VMs that
+//! fill the machine.
+
+use entrain_sim::kernel::Kernel;
+use entrain_sim::kernel::topology::Shape;
+use entrain_sim::program::Step::{Compute, Done};
+use entrain_sim::program::Time::Mean;
+use entrain_sim::program::{MS, SEC, Step};
+use entrain_sim::scenario::{Arm, host};
+use entrain_sim::search::{draw, shares};
+use entrain_sim::world::{Arch, HOST, MachineSpec, Policy, VmSpec, World};
+
+const HOG: &[Step] = &[Compute(Mean(20 * MS)), Done];
+
+/// What this many programs in `system.slice`, beside VMs of so many vCPUs in a `machine.slice` of the same weight, have too much
+/// or too little, as a part of all CPUs. All compute.
+fn slices(arm: Arm, shape: Shape, programs: usize, vms: usize, vcpus: u32) -> f64 {
+    let mut world = host(1, shape, arm);
+    let (system, machine) = (world.add_group(HOST, Kernel::ROOT, 100), world.add_group(HOST, Kernel::ROOT, 100));
+    for _ in 0..programs {
+        let service = world.add_group(HOST, system, 100);
+        world.add_task(HOST, World::spec(service, 100, None), HOG, 0);
+    }
+    for _ in 0..vms {
+        let group = world.add_group(HOST, machine, 100);
+        let guest = MachineSpec { shape: Shape::flat(vcpus), policy: Policy::Eevdf, tunables: Vec::new() };
+        let m = world.add_vm(&VmSpec { guest, group, paired: false, arch: Arch::Arm64, pins: None });
+        for cpu in 0..vcpus {
+            world.add_task(m, World::spec(Kernel::ROOT, 100, Some(&[cpu])), HOG, 0);
+        }
+    }
+    let shares = shares::measure(&mut world, 6 * SEC);
+    shares::misplaced(&world, &shares)
+}
+
+/// A busy service is due more than one CPU where VMs have as much weight as all services. It has its CPU, and the other CPUs of
+/// its cache are not kept free for it.
+#[test]
+fn one_that_is_due_more_than_a_cpu_leaves_the_rest_of_its_cache_to_others() {
+    let caches = Shape { llcs: 2, cores: 4, ..Shape::flat(8) };
+    for (shape, programs, vms, vcpus, most) in [
+        (caches, 1, 4, 8, 0.02),
+        (caches, 1, 20, 4, 0.03),
+        (caches, 2, 4, 8, 0.02),
+        (Shape::flat(8), 1, 4, 8, 0.01),
+        (Shape::flat(8), 2, 20, 4, 0.01),
+        (Shape::flat(8), 5, 4, 8, 0.01),
+    ] {
+        let misplaced = |arm| slices(arm, shape, programs, vms, vcpus);
+        let (entrain, stock) = (misplaced(Arm::HOST), misplaced(Arm::STOCK));
+        println!(
+            "{programs} programs beside {vms} VMs of {vcpus} vCPUs on 8 CPUs with {} caches: {:.1} % of all CPUs are with the \
+             wrong ones, {:.1} % with EEVDF",
+            shape.llcs,
+            entrain * 100.0,
+            stock * 100.0
+        );
+        assert!(entrain < most, "{programs} programs, {vms} VMs of {vcpus}: {entrain}");
+    }
+}
+
+/// In trees of cgroups as the search draws them: whole CPUs and parts of one, one cache and several, hyper-threads.
+#[test]
+fn drawn_trees_of_cgroups_have_their_shares_as_with_eevdf_or_better() {
+    let (mut entrain, mut stock, worlds) = (0.0, 0.0, 80);
+    for seed in 1..=worlds {
+        let mut plan = draw::draw_hogs(seed);
+        let mut misplaced = |policy| {
+            plan.host = policy;
+            let mut world = plan.build();
+            let shares = shares::measure(&mut world, plan.end);
+            shares::misplaced(&world, &shares) / worlds as f64
+        };
+        entrain += misplaced(Policy::Entrain);
+        stock += misplaced(Policy::Eevdf);
+    }
+    println!("with the wrong ones, of all CPUs: {:.1} %, {:.1} % with EEVDF", entrain * 100.0, stock * 100.0);
+    assert!(entrain < 0.025 && entrain < stock / 1.5, "{entrain} {stock}");
+}
