@@ -1,16 +1,18 @@
 //! Shares against what weights say, in flat and nested cgroups.
 
 use entrain_sim::kernel::counts::Kind;
+use entrain_sim::kernel::group::GroupId;
 use entrain_sim::kernel::topology::Shape;
 use entrain_sim::kernel::{Kernel, TaskId};
 use entrain_sim::program::Step::{Compute, Done};
 use entrain_sim::program::Time::Mean;
 use entrain_sim::program::{MS, SEC, Step, US};
-use entrain_sim::scenario::{Arm, guest, host};
+use entrain_sim::scenario::{Arm, guest, guest_in, host};
 use entrain_sim::search::shares::{self, Share};
-use entrain_sim::world::{Act, Arch, HOST, MachineSpec, VmSpec, World};
+use entrain_sim::world::{Act, HOST, World};
 
-const HOG: &[Step] = &[Compute(Mean(20 * MS)), Done];
+/// A task that computes without end.
+pub(crate) const HOG: &[Step] = &[Compute(Mean(20 * MS)), Done];
 
 /// The largest miss, as a part of what was due; due less than `least` CPUs are left out: their slices are too long.
 fn worst(shares: &[Share], least: f64) -> f64 {
@@ -36,22 +38,21 @@ fn one_cpu_is_divided_by_weight() {
     assert!(entrain < 0.02 && stock < 0.02);
 }
 
+/// A VM in a group of the host all of whose vCPUs compute.
+pub(crate) fn hogs_in(world: &mut World, vcpus: u32, arm: Arm, group: GroupId) {
+    let m = guest_in(world, vcpus, arm, group);
+    for cpu in 0..vcpus {
+        world.add_task(m, World::spec(Kernel::ROOT, 100, Some(&[cpu])), HOG, 0);
+    }
+}
+
 /// A `machine.slice` with 50 VMs of 4 vCPUs that all compute, of weights from 1 to 10,000, on 16 CPUs.
 fn machines(arm: Arm, weights: &[u32]) -> f64 {
     let mut world = host(1, Shape::flat(16), arm);
     let slice = world.add_group(HOST, Kernel::ROOT, 100);
     for vm in 0..50 {
         let group = world.add_group(HOST, slice, weights[vm % weights.len()]);
-        let m = world.add_vm(&VmSpec {
-            guest: MachineSpec { shape: Shape::flat(4), policy: arm.guest, tunables: Vec::new() },
-            group,
-            paired: arm.paired,
-            arch: Arch::Arm64,
-            pins: None,
-        });
-        for cpu in 0..4 {
-            world.add_task(m, World::spec(Kernel::ROOT, 100, Some(&[cpu])), HOG, 0);
-        }
+        hogs_in(&mut world, 4, arm, group);
     }
     worst(&shares::measure(&mut world, 10 * SEC), 0.02)
 }

@@ -3,14 +3,12 @@
 
 use entrain_sim::kernel::Kernel;
 use entrain_sim::kernel::topology::Shape;
-use entrain_sim::program::Step::{Compute, Done};
-use entrain_sim::program::Time::Mean;
-use entrain_sim::program::{MS, SEC, Step};
+use entrain_sim::program::SEC;
 use entrain_sim::scenario::{Arm, host};
 use entrain_sim::search::{draw, shares};
-use entrain_sim::world::{Arch, HOST, MachineSpec, Policy, VmSpec, World};
+use entrain_sim::world::{HOST, Policy, World};
 
-const HOG: &[Step] = &[Compute(Mean(20 * MS)), Done];
+use crate::shares::{HOG, hogs_in};
 
 /// What this many programs in `system.slice`, beside VMs of so many vCPUs in a `machine.slice` of the same weight, have too much
 /// or too little, as a part of all CPUs. All compute.
@@ -23,11 +21,7 @@ fn slices(arm: Arm, shape: Shape, programs: usize, vms: usize, vcpus: u32) -> f6
     }
     for _ in 0..vms {
         let group = world.add_group(HOST, machine, 100);
-        let guest = MachineSpec { shape: Shape::flat(vcpus), policy: Policy::Eevdf, tunables: Vec::new() };
-        let m = world.add_vm(&VmSpec { guest, group, paired: false, arch: Arch::Arm64, pins: None });
-        for cpu in 0..vcpus {
-            world.add_task(m, World::spec(Kernel::ROOT, 100, Some(&[cpu])), HOG, 0);
-        }
+        hogs_in(&mut world, vcpus, arm, group);
     }
     let shares = shares::measure(&mut world, 6 * SEC);
     shares::misplaced(&world, &shares)

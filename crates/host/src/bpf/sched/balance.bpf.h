@@ -49,27 +49,27 @@ static __always_inline __u64 cpu__spare_load(const struct cpu_ctx *c)
 __noinline int llc__weigh(__u32 llc, __u64 now)
 {
 	struct queue_ctx *q = llc__queue(llc);
-	__u64 avg = 0, load = 0, full = 0;
-	__u32 i, cpus = 0;
+	__u64 avg = 0, load = 0;
+	__u32 i, cpus = 0, full = 0;
 
 	bpf_for (i, 0, SCHED_MAX_CPUS) {
 		__s32 cpu = llc__cpu_at(llc, i);
 		struct cpu_ctx *c;
+		__u64 spare;
 
 		if (cpu < 0)
 			break;
 		c = cpu__ctx(cpu);
 		if (!cpu__shares(c))
 			continue;
-		if (cpu__is_full(c))
-			full++;
-		else
-			cpus++;
-		load += cpu__spare_load(c);
-		avg += entrain_load_avg(c->load_avg, cpu__spare_load(c), entrain_sub(now, c->load_at));
+		cpus++;
+		full += cpu__is_full(c);
+		spare = cpu__spare_load(c);
+		load += spare;
+		avg += entrain_load_avg(c->load_avg, spare, entrain_sub(now, c->load_at));
 	}
 	q->load = load + full * balance_mean;
-	q->group.cpus = cpus;
+	q->group.cpus = cpus - full;
 	q->group.low = entrain_min(avg, load);
 	q->group.high = entrain_max(avg, load);
 	return 0;
