@@ -56,14 +56,21 @@ impl World {
         if !rcu.holdouts.take(cpu) || !rcu.holdouts.is_empty() {
             return;
         }
-        rcu.over += 1;
-        let waiters = std::mem::take(&mut rcu.waiters);
-        rcu.waiters = std::mem::take(&mut rcu.next);
-        if !rcu.waiters.is_empty() {
-            self.begin_grace_period(m);
-        }
-        for task in waiters {
-            self.wake(m, cpu, task, false);
+        // Where all CPUs are idle as the next one begins, it is over as well.
+        while self.machines[m.0 as usize].rcu.holdouts.is_empty() {
+            let rcu = &mut self.machines[m.0 as usize].rcu;
+            let waiters = std::mem::take(&mut rcu.waiters);
+            if waiters.is_empty() {
+                break;
+            }
+            rcu.over += 1;
+            rcu.waiters = std::mem::take(&mut rcu.next);
+            if !rcu.waiters.is_empty() {
+                self.begin_grace_period(m);
+            }
+            for task in waiters {
+                self.wake(m, cpu, task, false);
+            }
         }
     }
 

@@ -21,6 +21,17 @@ fn an_idle_machine_has_none_to_wait_for() {
     assert_eq!(world.grace_periods(HOST), ops(&world, HOST, writer));
 }
 
+/// One grace period that begins as all CPUs are idle waits for none of them.
+#[test]
+fn one_that_begins_as_the_last_cpu_idles_is_over() {
+    let mut world = host(1, Shape::flat(4), Arm::STOCK);
+    let writers = tasks(&mut world, HOST, "writer", 3, &[Compute(Mean(50 * US)), Synchronize, Done]).tasks;
+    world.run(SEC);
+    for writer in writers {
+        assert!(ops(&world, HOST, writer) > 5_000, "{}", ops(&world, HOST, writer));
+    }
+}
+
 #[test]
 fn a_tick_in_user_mode_ends_it_and_one_in_a_section_does_not() {
     let periods = |steps: &[entrain_sim::program::Step]| {
