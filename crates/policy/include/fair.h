@@ -75,10 +75,11 @@ ENTRAIN_POLICY entrain_u64 entrain_move_vtime(entrain_u64 vtime, entrain_u64 fro
 }
 
 /*
- * A task that has a CPU for itself, where nobody waits: how far behind the furthest CPU it was when others were there,
- * is no claim on those who come.
+ * A clock that counts as no further behind the furthest than so. How far behind a task was that has a CPU for itself by
+ * now is no claim on those who come. One that is due more than it can have is behind without end: it comes before those
+ * that are due less, but not before whoever wakes, for as long as it is owed.
  */
-ENTRAIN_POLICY entrain_u64 entrain_alone_vtime(entrain_u64 vtime, entrain_u64 furthest, entrain_u64 behind)
+ENTRAIN_POLICY entrain_u64 entrain_bounded_vtime(entrain_u64 vtime, entrain_u64 furthest, entrain_u64 behind)
 {
 	return entrain_before(vtime, furthest - behind) ? furthest - behind : vtime;
 }

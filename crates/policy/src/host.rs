@@ -181,7 +181,7 @@ mod ffi {
     unsafe extern "C" {
         pub(super) safe fn entrain_n_queue_vtime(queue: u64, running: u64, waits: c_int, first: u64) -> u64;
         pub(super) safe fn entrain_n_move_vtime(vtime: u64, from: u64, to: u64, keep: u64) -> u64;
-        pub(super) safe fn entrain_n_alone_vtime(vtime: u64, furthest: u64, behind: u64) -> u64;
+        pub(super) safe fn entrain_n_bounded_vtime(vtime: u64, furthest: u64, behind: u64) -> u64;
         pub(super) safe fn entrain_n_wake_vtime(vtime: u64, queue: u64, credit: u64, debt: u64) -> u64;
         pub(super) safe fn entrain_n_time_of(vtime: u64, share: u64) -> u64;
         pub(super) safe fn entrain_n_preempt_after(input: &PreemptIn, limits: &PreemptLimits, share: u64) -> u64;
@@ -224,9 +224,9 @@ pub fn move_vtime(vtime: u64, from: u64, to: u64, keep: u64) -> u64 {
     ffi::entrain_n_move_vtime(vtime, from, to, keep)
 }
 
-/// The virtual time of a task that has a CPU for itself, given the clock of the furthest CPU.
-pub fn alone_vtime(vtime: u64, furthest: u64, behind: u64) -> u64 {
-    ffi::entrain_n_alone_vtime(vtime, furthest, behind)
+/// A virtual time that counts as no further behind the furthest than so.
+pub fn bounded_vtime(vtime: u64, furthest: u64, behind: u64) -> u64 {
+    ffi::entrain_n_bounded_vtime(vtime, furthest, behind)
 }
 
 /// The virtual time of a task that wakes up.

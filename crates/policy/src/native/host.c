@@ -13,9 +13,9 @@ uint64_t entrain_n_move_vtime(uint64_t vtime, uint64_t from, uint64_t to, uint64
 	return entrain_move_vtime(vtime, from, to, keep);
 }
 
-uint64_t entrain_n_alone_vtime(uint64_t vtime, uint64_t furthest, uint64_t behind)
+uint64_t entrain_n_bounded_vtime(uint64_t vtime, uint64_t furthest, uint64_t behind)
 {
-	return entrain_alone_vtime(vtime, furthest, behind);
+	return entrain_bounded_vtime(vtime, furthest, behind);
 }
 
 uint64_t entrain_n_wake_vtime(uint64_t vtime, uint64_t queue, uint64_t credit, uint64_t debt)

@@ -55,7 +55,7 @@ static __always_inline void account__start(__s32 cpu, struct task_struct *p, str
 	}
 	v->peace_until = now + guest_peace(v->cost, t ? t->ran : 0);
 	if (!t) {
-		v->clock = entrain_alone_vtime(v->clock, mode.furthest, GUEST_CREDIT_NS);
+		v->clock = entrain_bounded_vtime(v->clock, mode.furthest, GUEST_CREDIT_NS);
 		v->run_vtime = v->clock;
 		v->run_share = task__own_share(p);
 		v->claim = 0;
@@ -136,7 +136,7 @@ static __noinline void account__settle(__s32 cpu, struct task_struct *p, struct 
 	t->load.ran += worked;
 	vcpu__add_work(v, p, worked);
 	if (READ_ONCE(v->waiting) <= 0) {
-		t->vtime = entrain_alone_vtime(t->vtime, mode.furthest, GUEST_CREDIT_NS);
+		t->vtime = entrain_bounded_vtime(t->vtime, mode.furthest, GUEST_CREDIT_NS);
 		v->clock = vtime__later(v->clock, t->vtime);
 	}
 	if (mode.paced) {

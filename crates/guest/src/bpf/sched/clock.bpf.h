@@ -38,7 +38,7 @@ static __always_inline __u64 vcpu__clock(struct vcpu_ctx *v, __u64 now)
 		return clock;
 	if (READ_ONCE(v->run_at))
 		clock = vtime__later(clock, vcpu__running_vtime(v, now));
-	clock = entrain_alone_vtime(clock, mode.furthest, GUEST_CREDIT_NS);
+	clock = entrain_bounded_vtime(clock, mode.furthest, GUEST_CREDIT_NS);
 	WRITE_ONCE(v->clock, clock);
 	return clock;
 }

@@ -13,9 +13,8 @@
 /* Between two looks. fair.c looks at domains of caches every 8 to 128 ms, by their size. */
 #define BALANCE_NS (64 * ENTRAIN_MSEC)
 
-/* When loads are looked at next, and what a CPU would have if all had the same. */
+/* When loads are looked at next. */
 __u64 balance_at;
-__u64 balance_mean;
 
 /*
  * Whether a CPU counts. An idle one does not: it would have fetched any task that may run on it. Nor does one whose
@@ -135,8 +134,6 @@ static __always_inline void balance__tick(struct cpu_ctx *c, __u64 now)
 {
 	__u64 due = READ_ONCE(balance_at);
 
-	if (nr_llcs < 2)
-		return;
 	c->load_avg = entrain_load_avg(c->load_avg, cpu__spare_load(c), entrain_sub(now, c->load_at));
 	c->load_at = now;
 	/* One of those that see that it is time does it. */

@@ -389,6 +389,9 @@ static __always_inline bool task__spins(const struct task_ctx *t, const struct c
 	return t->spun && entrain_sub(now, t->spun) < cpu__look_ns(c);
 }
 
+/* What a CPU would have if all had the same, 1/1024 of a weight: see balance.bpf.h. 0 = not known. */
+__u64 balance_mean;
+
 /* The shares of all who want this CPU, 1/1024 of a weight. */
 static __always_inline __u64 cpu__load(const struct cpu_ctx *c)
 {
@@ -403,12 +406,25 @@ static __always_inline __u64 cpu__mean_share(const struct cpu_ctx *c)
 	return tasks > 0 ? cpu__load(c) / tasks : ENTRAIN_SHARE_MAX;
 }
 
+/*
+ * Where a task of such a share counts as being among those of a CPU. One that is due a whole CPU can have no more, and
+ * is behind without end; one that is due half of one or more is close to that as long as it has to share. Those count
+ * as no further behind than by `migrate_ns` of their own time. For those that are due less the bound would come before
+ * the order of clocks: a light one is far behind by its nature.
+ */
+static __always_inline __u64 cpu__seen_vtime(const struct cpu_ctx *c, __u64 vtime, __u64 share)
+{
+	if (!balance_mean || 2 * share < balance_mean)
+		return vtime;
+	return entrain_bounded_vtime(vtime, cpu__clock(c), entrain_charge_share(migrate_ns, share));
+}
+
 /* The clock of the task that runs on a CPU, charged up to now. */
 static __always_inline __u64 cpu__running_vtime(const struct cpu_ctx *c, __u64 now)
 {
-	__u64 started = c->started;
+	__u64 started = c->started, ran = started ? entrain_charge_share(entrain_sub(now, started), c->share) : 0;
 
-	return c->vtime + (started ? entrain_charge_share(entrain_sub(now, started), c->share) : 0);
+	return cpu__seen_vtime(c, c->vtime + ran, c->share);
 }
 
 #endif /* ENTRAIN_SCHED_STATE_BPF_H */

@@ -153,7 +153,7 @@ static __always_inline void cpu__clocks_move(struct cpu_ctx *c, struct task_ctx 
 	__u64 clock;
 
 	if (!waits)
-		t->pub.vtime = entrain_alone_vtime(t->pub.vtime, q->vtime, task__vtime(t, debt_ns));
+		t->pub.vtime = entrain_bounded_vtime(t->pub.vtime, q->vtime, task__vtime(t, debt_ns));
 	/*
 	 * All CPUs of the LLC read this line at each switch: it is written when that makes a difference that counts, so
 	 * that writes do not grow with the CPUs.
