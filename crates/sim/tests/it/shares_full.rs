@@ -39,7 +39,7 @@ fn one_that_is_due_more_than_a_cpu_leaves_the_rest_of_its_cache_to_others() {
         (caches, 1, 20, 4, 0.03),
         (caches, 2, 4, 8, 0.02),
         (Shape::flat(8), 1, 4, 8, 0.01),
-        (Shape::flat(8), 2, 20, 4, 0.015),
+        (Shape::flat(8), 2, 20, 4, 0.01),
         (Shape::flat(8), 5, 4, 8, 0.01),
     ] {
         let misplaced = |arm| slices(arm, shape, programs, vms, vcpus);

@@ -13,8 +13,9 @@
 /* Between two looks. fair.c looks at domains of caches every 8 to 128 ms, by their size. */
 #define BALANCE_NS (64 * ENTRAIN_MSEC)
 
-/* When loads are looked at next. */
+/* When loads are looked at next, and what a CPU would have if all had the same. */
 __u64 balance_at;
+__u64 balance_mean;
 
 /*
  * Whether a CPU counts. An idle one does not: it would have fetched any task that may run on it. Nor does one whose
@@ -48,7 +49,7 @@ static __always_inline __u64 cpu__spare_load(const struct cpu_ctx *c)
 __noinline int llc__weigh(__u32 llc, __u64 now)
 {
 	struct queue_ctx *q = llc__queue(llc);
-	__u64 avg = 0, load = 0;
+	__u64 avg = 0, load = 0, all = 0;
 	__u32 i, cpus = 0, full = 0;
 
 	bpf_for (i, 0, SCHED_MAX_CPUS) {
@@ -59,6 +60,7 @@ __noinline int llc__weigh(__u32 llc, __u64 now)
 		if (cpu < 0)
 			break;
 		c = cpu__ctx(cpu);
+		all += cpu__load(c);
 		if (!cpu__shares(c))
 			continue;
 		cpus++;
@@ -67,6 +69,7 @@ __noinline int llc__weigh(__u32 llc, __u64 now)
 		load += spare;
 		avg += entrain_load_avg(c->load_avg, spare, entrain_sub(now, c->load_at));
 	}
+	q->all = all;
 	q->load = load + full * balance_mean;
 	q->group.cpus = cpus - full;
 	q->group.low = entrain_min(avg, load);
@@ -108,7 +111,7 @@ __noinline int llc__owe(__u32 llc, __u64 mean)
 
 __noinline int balance__look(__u64 now)
 {
-	__u64 total = 0, cpus = 0;
+	__u64 total = 0, cpus = 0, all = 0, nr = 0;
 	__u32 l;
 
 	bpf_for (l, 0, SCHED_MAX_LLCS) {
@@ -117,9 +120,13 @@ __noinline int balance__look(__u64 now)
 		if (!q->nr)
 			continue;
 		llc__weigh(l, now);
+		all += q->all;
+		nr += q->nr;
 		total += (q->group.low + q->group.high) / 2;
 		cpus += q->group.cpus;
 	}
+	if (all)
+		WRITE_ONCE(load_mean, all / nr);
 	/* Where all CPUs seem full, tasks have changed since the mean was taken: the next look counts all of them. */
 	balance_mean = cpus ? total / cpus : 0;
 	bpf_for (l, 0, SCHED_MAX_LLCS) {

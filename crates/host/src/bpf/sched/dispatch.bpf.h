@@ -38,9 +38,9 @@ __noinline int cpu__hands_on(__s32 cpu, __u64 now)
 static __always_inline bool cpu__choose(struct cpu_ctx *c, __s32 cpu, struct task_struct *prev, __u64 now)
 {
 	struct task_ctx *t = NULL;
-	__u64 first = 0, clock = 0;
+	bool waits, stays, compares, goes_on;
 	__s32 behind = -1;
-	bool waits, stays, compares;
+	__u64 first = 0;
 
 	/* The kernel keeps the one that ran when nothing is dispatched and it has a slice. */
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED))
@@ -73,13 +73,11 @@ static __always_inline bool cpu__choose(struct cpu_ctx *c, __s32 cpu, struct tas
 	if (compares)
 		c->compares = now + cpu__peace(c);
 	waits = t || compares ? cpu__first_vtime(c, cpu, &first) : c->waiting > 0;
-	if (stays)
-		clock = cpu__running_vtime(c, now);
+	goes_on = stays && (!waits || entrain_before(cpu__shown_vtime(c, now), first));
 	if (compares && (waits || stays))
-		behind = cpu__behind(c, cpu, stays && (!waits || entrain_before(clock, first)) ? clock : first, !waits,
-				     FETCH_SCAN);
+		behind = cpu__behind(c, cpu, goes_on ? cpu__running_vtime(c, now) : first, !waits, FETCH_SCAN);
 	if (waits || behind >= 0) {
-		if (stays && behind < 0 && entrain_before(clock, first)) {
+		if (goes_on && behind < 0) {
 			task__new_turn(prev, t, c, cpu, now, true, first);
 			return false;
 		}

@@ -57,7 +57,10 @@ static __always_inline __u64 wanting__takes_after(const struct wanting *w, const
 {
 	struct candidate v;
 
-	candidate__fill(&v, w, cpu__running_vtime(c, now), c, now);
+	candidate__fill(&v, w, cpu__shown_vtime(c, now), c, now);
+	/* A clock that is shown further than it is stands still until it has come as far. */
+	if (!entrain_before(v.in.vtime + v.limits.granularity, v.in.victim_vtime))
+		v.in.victim_vtime = cpu__running_vtime(c, now);
 	return entrain_preempt_after(&v.in, &v.limits, c->share);
 }
 
@@ -85,7 +88,7 @@ __noinline __s32 wanting__victim(const struct wanting *w __arg_nonnull, struct t
 		c = cpu__ctx(cpu);
 		if (c->llc != h->llc || !c->started || cpu__is_excused(c) || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 			continue;
-		candidate__fill(&v, w, cpu__running_vtime(c, now), c, now);
+		candidate__fill(&v, w, cpu__shown_vtime(c, now), c, now);
 		if (!entrain_preempt(&v.in, &v.limits))
 			continue;
 		score = entrain_victim_score(w->vtime, v.in.victim_vtime);

@@ -258,7 +258,7 @@ struct queue_ctx {
 	__s64 owed;  /* ... how much, in shares */
 	__u64 load;  /* shares of its tasks when loads were looked at last, and of those that were forked here since */
 	struct entrain_group group; /* its load as the balancer sees it */
-	__u64 pad3;
+	__u64 all;		    /* shares of all its tasks, then */
 };
 _Static_assert(sizeof(struct queue_ctx) == 2 * 64, "whole cache lines");
 
@@ -389,8 +389,8 @@ static __always_inline bool task__spins(const struct task_ctx *t, const struct c
 	return t->spun && entrain_sub(now, t->spun) < cpu__look_ns(c);
 }
 
-/* What a CPU would have if all had the same, 1/1024 of a weight: see balance.bpf.h. 0 = not known. */
-__u64 balance_mean;
+/* What each CPU would have of all that want one, at the balancer's last look (balance.bpf.h), 1/1024 of a weight. */
+__u64 load_mean;
 
 /* The shares of all who want this CPU, 1/1024 of a weight. */
 static __always_inline __u64 cpu__load(const struct cpu_ctx *c)
@@ -406,6 +406,14 @@ static __always_inline __u64 cpu__mean_share(const struct cpu_ctx *c)
 	return tasks > 0 ? cpu__load(c) / tasks : ENTRAIN_SHARE_MAX;
 }
 
+/* The clock of the task that runs on a CPU, charged up to now. */
+static __always_inline __u64 cpu__running_vtime(const struct cpu_ctx *c, __u64 now)
+{
+	__u64 started = c->started;
+
+	return c->vtime + (started ? entrain_charge_share(entrain_sub(now, started), c->share) : 0);
+}
+
 /*
  * Where a task of such a share counts as being among those of a CPU. One that is due a whole CPU can have no more, and
  * is behind without end; one that is due half of one or more is close to that as long as it has to share. Those count
@@ -414,17 +422,18 @@ static __always_inline __u64 cpu__mean_share(const struct cpu_ctx *c)
  */
 static __always_inline __u64 cpu__seen_vtime(const struct cpu_ctx *c, __u64 vtime, __u64 share)
 {
-	if (!balance_mean || 2 * share < balance_mean)
+	__u64 clock = c->clock, all = llc__queue(c->llc)->vtime, mean = READ_ONCE(load_mean);
+
+	if (!mean || 2 * share < mean)
 		return vtime;
-	return entrain_bounded_vtime(vtime, cpu__clock(c), entrain_charge_share(migrate_ns, share));
+	return entrain_bounded_vtime(vtime, entrain_before(clock, all) ? clock : all,
+				     entrain_charge_share(migrate_ns, share));
 }
 
-/* The clock of the task that runs on a CPU, charged up to now. */
-static __always_inline __u64 cpu__running_vtime(const struct cpu_ctx *c, __u64 now)
+/* Where the one that runs on a CPU counts as being. */
+static __always_inline __u64 cpu__shown_vtime(const struct cpu_ctx *c, __u64 now)
 {
-	__u64 started = c->started, ran = started ? entrain_charge_share(entrain_sub(now, started), c->share) : 0;
-
-	return cpu__seen_vtime(c, c->vtime + ran, c->share);
+	return cpu__seen_vtime(c, cpu__running_vtime(c, now), c->share);
 }
 
 #endif /* ENTRAIN_SCHED_STATE_BPF_H */

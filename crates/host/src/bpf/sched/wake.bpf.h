@@ -104,7 +104,8 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 	/* What an interrupt woke is let in as if its timer were due. */
 	if (wakeup && use_timer && t->pub.vcpu && !context__is_task())
 		t->due = now;
-	vtime = cpu__seen_vtime(c, t->pub.vtime, t->share);
+	/* What a sleeper is owed is bounded by its credit. */
+	vtime = wakeup ? t->pub.vtime : cpu__seen_vtime(c, t->pub.vtime, t->share);
 	if (t->front == FRONT_NEXT) {
 		vtime = clock - task__vtime(t, 2 * credit_ns);
 		t->stay = lend_ns ? STAY_FOR_SECTION : STAY_FULL;
