@@ -76,8 +76,8 @@ ENTRAIN_POLICY entrain_u64 entrain_move_vtime(entrain_u64 vtime, entrain_u64 fro
 
 /*
  * A clock that counts as no further behind the furthest than so. How far behind a task was that has a CPU for itself by
- * now is no claim on those who come. One that is due more than it can have is behind without end: it comes before those
- * that are due less, but not before whoever wakes, for as long as it is owed.
+ * now is no claim on those who come. One that is due more than it can have is behind without end, and is not to come
+ * before whoever wakes for as long as it is owed.
  */
 ENTRAIN_POLICY entrain_u64 entrain_bounded_vtime(entrain_u64 vtime, entrain_u64 furthest, entrain_u64 behind)
 {

@@ -1,8 +1,9 @@
 //! Shares where some are due a whole CPU or nearly that, and cannot have more: in drawn trees of cgroups, and beside VMs that
 //! fill the machine.
 
-use entrain_sim::kernel::Kernel;
+use entrain_sim::kernel::group::GroupId;
 use entrain_sim::kernel::topology::Shape;
+use entrain_sim::kernel::{Kernel, TaskId};
 use entrain_sim::program::Step::{Compute, Done, Until};
 use entrain_sim::program::Time::Fixed;
 use entrain_sim::program::{MS, SEC, Step, US};
@@ -12,19 +13,30 @@ use entrain_sim::world::{HOST, Policy, World};
 
 use crate::shares::{HOG, hogs_in};
 
+/// Services of a slice, each in a group of its own.
+fn services(world: &mut World, slice: GroupId, count: usize, steps: &[Step]) -> Vec<TaskId> {
+    let add = |_| {
+        let service = world.add_group(HOST, slice, 100);
+        world.add_task(HOST, World::spec(service, 100, None), steps, 0)
+    };
+    (0..count).map(add).collect()
+}
+
+/// VMs of a slice all of whose vCPUs compute.
+fn vms_in(world: &mut World, slice: GroupId, vms: usize, vcpus: u32, arm: Arm) {
+    for _ in 0..vms {
+        let group = world.add_group(HOST, slice, 100);
+        hogs_in(world, vcpus, arm, group);
+    }
+}
+
 /// What this many programs in `system.slice`, beside VMs of so many vCPUs in a `machine.slice` of the same weight, have too much
 /// or too little, as a part of all CPUs. All compute.
 fn slices(arm: Arm, shape: Shape, programs: usize, vms: usize, vcpus: u32) -> f64 {
     let mut world = host(1, shape, arm);
     let (system, machine) = (world.add_group(HOST, Kernel::ROOT, 100), world.add_group(HOST, Kernel::ROOT, 100));
-    for _ in 0..programs {
-        let service = world.add_group(HOST, system, 100);
-        world.add_task(HOST, World::spec(service, 100, None), HOG, 0);
-    }
-    for _ in 0..vms {
-        let group = world.add_group(HOST, machine, 100);
-        hogs_in(&mut world, vcpus, arm, group);
-    }
+    services(&mut world, system, programs, HOG);
+    vms_in(&mut world, machine, vms, vcpus, arm);
     let shares = shares::measure(&mut world, 6 * SEC);
     shares::misplaced(&world, &shares)
 }
@@ -84,18 +96,9 @@ fn light_ones_wait(arm: Arm, programs: usize, vms: usize, vcpus: u32) -> u64 {
     for seed in 1..=4 {
         let mut world = host(seed, Shape::flat(4), arm);
         let (system, machine) = (world.add_group(HOST, Kernel::ROOT, 100), world.add_group(HOST, Kernel::ROOT, 100));
-        let mut add = |group, steps| {
-            let service = world.add_group(HOST, group, 100);
-            world.add_task(HOST, World::spec(service, 100, None), steps, 0)
-        };
-        for _ in 0..programs {
-            add(system, HOG);
-        }
-        let light = [(); 4].map(|()| add(machine, LIGHT));
-        for _ in 0..vms {
-            let group = world.add_group(HOST, machine, 100);
-            hogs_in(&mut world, vcpus, arm, group);
-        }
+        services(&mut world, system, programs, HOG);
+        let light = services(&mut world, machine, 4, LIGHT);
+        vms_in(&mut world, machine, vms, vcpus, arm);
         world.run(3 * SEC);
         waits.extend(light.iter().flat_map(|task| world.machines[0].tasks[task.0 as usize].latencies.clone()));
     }

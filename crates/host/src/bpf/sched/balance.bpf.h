@@ -3,7 +3,7 @@
  * Balance between last-level caches. Every so often the tick of one CPU, whichever comes first, adds up the loads and
  * says how much each LLC is to take from which other. Their CPUs take it, task by task, when they choose whom to run
  * next: a task is moved by the CPU that runs it, and only if it may run there. An idle host has no tick and no
- * balancer.
+ * balancer. With one LLC the look tells what a CPU has in the mean, and nothing else comes of it.
  */
 #ifndef ENTRAIN_SCHED_BALANCE_BPF_H
 #define ENTRAIN_SCHED_BALANCE_BPF_H
@@ -13,7 +13,7 @@
 /* Between two looks. fair.c looks at domains of caches every 8 to 128 ms, by their size. */
 #define BALANCE_NS (64 * ENTRAIN_MSEC)
 
-/* When loads are looked at next, and what a CPU would have if all had the same. */
+/* When loads are looked at next, and what a CPU that is not full would have if all of those had the same. */
 __u64 balance_at;
 __u64 balance_mean;
 
