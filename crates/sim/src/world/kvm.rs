@@ -62,6 +62,8 @@ pub struct Vcpu {
     pub(super) preempted: bool,
     pub(super) ready: bool,
     pub(super) dy_eligible: bool,
+    /// arm64: its `wfe` is trapped. `kvm_arch_vcpu_load()` leaves it alone where the thread was alone on its CPU then.
+    pub(super) traps: bool,
     pub(super) fields: VcpuFields,
     pub(super) index: u32,
 }
@@ -320,9 +322,12 @@ impl World {
             }
         }
         if let Some((m, vcpu)) = next.and_then(|task| self.vcpu_of(task)) {
+            let cpu = self.machines[0].kernel.task(self.vcpu(m, vcpu).task).cpu;
+            let alone = self.machines[0].kernel.cpu(cpu).nr_running == 1;
             let v = self.vcpu_mut(m, vcpu);
             v.preempted = false;
             v.ready = false;
+            v.traps = !alone;
         }
     }
 

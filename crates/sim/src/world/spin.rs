@@ -25,8 +25,7 @@ impl World {
         let task = self.vcpu(m, vcpu).task;
         let cpu = self.machines[0].kernel.task(task).cpu;
         let arch = self.vms[m.0 as usize - 1].arch;
-        // kvm_arch_vcpu_load(): WFE is trapped unless the thread is alone on its CPU.
-        if arch == Arch::Arm64 && self.machines[0].kernel.cpu(cpu).nr_running == 1 {
+        if arch == Arch::Arm64 && !self.vcpu(m, vcpu).traps {
             return self.resume(m, vcpu);
         }
         self.pause(HOST, cpu);

@@ -70,6 +70,7 @@ impl World {
                 preempted: false,
                 ready: false,
                 dy_eligible: false,
+                traps: true,
                 fields,
                 index,
             });
