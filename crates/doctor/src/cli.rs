@@ -73,7 +73,9 @@ pub fn examine(machine: &Machine, role: Option<Role>, purpose: Option<Purpose>) 
         let daemon = host::ask(machine);
         findings.extend(host::examine(machine, &features, daemon.as_ref()));
         vms = running::find(machine);
-        findings.extend(host::polling(machine, vms.iter().map(|vm| vm.vcpus).sum()));
+        let vcpus = vms.iter().map(|vm| vm.vcpus).sum();
+        findings.extend(host::polling(machine, vcpus));
+        findings.extend(host::trapping(machine, &features, vcpus));
         findings.extend(vms.iter().flat_map(|vm| vm::examine(vm, daemon.as_ref())));
     }
     if is_guest {

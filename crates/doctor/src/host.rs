@@ -6,7 +6,8 @@ use entrain_host::status::{self, Status as Daemon};
 use crate::finding::Finding;
 use crate::machine::Machine;
 
-/// vCPUs for each pCPU from which on halt polling is told of: below, a vCPU that polls mostly keeps nobody waiting.
+/// vCPUs for each pCPU from which on halt polling and untrapped waiting are told of: below, a vCPU that polls or spins mostly
+/// keeps nobody waiting.
 const CROWDED: usize = 2;
 
 /// Checks of a host.
@@ -82,6 +83,31 @@ pub(crate) fn polling(machine: &Machine, vcpus: usize) -> Option<Finding> {
     Some(Finding::warn("host.halt-poll", FOR, found, remedy))
 }
 
+/// arm64's KVM decides whether a vCPU's `wfe` is trapped when its thread comes to a pCPU (`kvm_arch_vcpu_load()`): by default
+/// not where the thread is alone there. Others may come to wait for that pCPU afterwards, and a vCPU that spins untrapped
+/// yields to none of them. `None` where no VM runs, or `wfe` is not what guests wait with.
+pub(crate) fn trapping(machine: &Machine, features: &Features, vcpus: usize) -> Option<Finding> {
+    const FOR: &str =
+        "throughput of guests with threads under --mode schedule (arm64): a vCPU that waits untrapped yields to nobody";
+    const POLICY: &str = "kvm-arm.wfe_trap_policy";
+    if !features.kvm_wfx || vcpus == 0 {
+        return None;
+    }
+    let line = machine.root.text("proc/cmdline")?;
+    // The kernel takes the last of several.
+    let policy = line.split_ascii_whitespace().rev().find_map(|word| word.strip_prefix(POLICY)?.strip_prefix('='));
+    let pcpus = machine.root.online_cpus().ok()?.len();
+    let found = format!("{POLICY} is {}, with {vcpus} vCPUs on {pcpus} pCPUs", policy.unwrap_or("not set"));
+    if policy == Some("trap") || vcpus < CROWDED * pcpus {
+        return Some(Finding::ok("host.wfe-trap", FOR, found));
+    }
+    let remedy = format!(
+        "with entrain host --mode schedule: boot Linux 6.11 or newer with the kernel parameter {POLICY}=trap; under the \
+         kernel's own scheduler guests that fight for locks lose by it"
+    );
+    Some(Finding::warn("host.wfe-trap", FOR, found, remedy))
+}
+
 fn running(daemon: Option<&Daemon>) -> Finding {
     const FOR: &str = "everything on this host";
     match daemon {
@@ -129,6 +155,26 @@ mod tests {
         );
         files.put("sys/module/kvm/parameters/halt_poll_ns", "0\n");
         assert_eq!(polling(&machine, 8).unwrap().status, Status::Ok);
+    }
+
+    #[test]
+    fn untrapped_waiting_is_told_of_on_crowded_hosts_of_arm64() {
+        let files = Files::new([("sys/devices/system/cpu/online", "0-3\n"), ("proc/cmdline", "quiet\n")]);
+        let machine = Machine::at(files.path());
+        let x86 = Features::probe_in(&machine.root);
+        let arm64 = Features { kvm_wfx: true, ..x86 };
+        assert!(trapping(&machine, &x86, 8).is_none(), "not arm64");
+        assert!(trapping(&machine, &arm64, 0).is_none(), "no VM");
+        assert_eq!(trapping(&machine, &arm64, 7).unwrap().status, Status::Ok);
+        let crowded = trapping(&machine, &arm64, 8).unwrap();
+        assert_eq!(
+            (crowded.status, crowded.found.as_str()),
+            (Status::Warn, "kvm-arm.wfe_trap_policy is not set, with 8 vCPUs on 4 pCPUs")
+        );
+        files.put("proc/cmdline", "kvm-arm.wfe_trap_policy=trap quiet kvm-arm.wfe_trap_policy=notrap\n");
+        assert_eq!(trapping(&machine, &arm64, 8).unwrap().status, Status::Warn, "the last one counts");
+        files.put("proc/cmdline", "quiet kvm-arm.wfe_trap_policy=trap\n");
+        assert_eq!(trapping(&machine, &arm64, 8).unwrap().status, Status::Ok);
     }
 
     #[test]

@@ -48,6 +48,7 @@ impl Purpose {
                 "host.uptr",
                 "host.daemon",
                 "host.halt-poll",
+                "host.wfe-trap",
                 "kernel.sched-ext",
                 "scheduler",
                 "cgroups",

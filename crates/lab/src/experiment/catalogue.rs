@@ -53,6 +53,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("smoke", include_str!("../../experiments/smoke.toml")),
     ("spinning", include_str!("../../experiments/spinning.toml")),
     ("tour", include_str!("../../experiments/tour.toml")),
+    ("traps", include_str!("../../experiments/traps.toml")),
     ("undercommit", include_str!("../../experiments/undercommit.toml")),
     ("vcpud", include_str!("../../experiments/vcpud.toml")),
     ("wakes", include_str!("../../experiments/wakes.toml")),
