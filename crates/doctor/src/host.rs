@@ -64,6 +64,12 @@ fn doorbell(features: &Features) -> Finding {
     Finding::ok("host.doorbell", FOR, "not on this kernel or architecture: guests' memory is searched instead")
 }
 
+/// How many vCPUs there are on how many pCPUs, and whether that is crowded. `None` where no VM runs.
+fn crowd(machine: &Machine, vcpus: usize) -> Option<(String, bool)> {
+    let pcpus = machine.root.online_cpus().ok()?.len();
+    (vcpus > 0).then(|| (format!("{vcpus} vCPUs on {pcpus} pCPUs"), vcpus >= CROWDED * pcpus))
+}
+
 /// A vCPU that has nothing to do polls for a while before its thread sleeps. Whoever waits for a pCPU meanwhile may wait in
 /// vain: the kernel ends it only for those that wait on the same one. `None` where no VM runs, or KVM is not there.
 pub(crate) fn polling(machine: &Machine, vcpus: usize) -> Option<Finding> {
@@ -71,12 +77,9 @@ pub(crate) fn polling(machine: &Machine, vcpus: usize) -> Option<Finding> {
         "throughput of crowded hosts: a halted vCPU polls for work and keeps its pCPU from others that wait";
     const FILE: &str = "sys/module/kvm/parameters/halt_poll_ns";
     let ns: u64 = machine.root.trimmed(FILE)?.parse().ok()?;
-    let pcpus = machine.root.online_cpus().ok()?.len();
-    if vcpus == 0 {
-        return None;
-    }
-    let found = format!("halt_poll_ns is {ns}, with {vcpus} vCPUs on {pcpus} pCPUs");
-    if ns == 0 || vcpus < CROWDED * pcpus {
+    let (crowd, crowded) = crowd(machine, vcpus)?;
+    let found = format!("halt_poll_ns is {ns}, with {crowd}");
+    if ns == 0 || !crowded {
         return Some(Finding::ok("host.halt-poll", FOR, found));
     }
     let remedy = format!("try: echo 0 > /{FILE}; it costs latency where vCPUs find a pCPU idle");
@@ -90,15 +93,13 @@ pub(crate) fn trapping(machine: &Machine, features: &Features, vcpus: usize) -> 
     const FOR: &str =
         "throughput of guests with threads under --mode schedule (arm64): a vCPU that waits untrapped yields to nobody";
     const POLICY: &str = "kvm-arm.wfe_trap_policy";
-    if !features.kvm_wfx || vcpus == 0 {
+    if !features.kvm_wfx {
         return None;
     }
-    let line = machine.root.text("proc/cmdline")?;
-    // The kernel takes the last of several.
-    let policy = line.split_ascii_whitespace().rev().find_map(|word| word.strip_prefix(POLICY)?.strip_prefix('='));
-    let pcpus = machine.root.online_cpus().ok()?.len();
-    let found = format!("{POLICY} is {}, with {vcpus} vCPUs on {pcpus} pCPUs", policy.unwrap_or("not set"));
-    if policy == Some("trap") || vcpus < CROWDED * pcpus {
+    let (crowd, crowded) = crowd(machine, vcpus)?;
+    let policy = machine.root.kernel_parameter(POLICY);
+    let found = format!("{POLICY} is {}, with {crowd}", policy.as_deref().unwrap_or("not set"));
+    if policy.as_deref() == Some("trap") || !crowded {
         return Some(Finding::ok("host.wfe-trap", FOR, found));
     }
     let remedy = format!(

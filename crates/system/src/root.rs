@@ -92,6 +92,15 @@ impl Root {
         Some(self.text(path)?.split_once('[')?.1.split_once(']')?.0.to_owned())
     }
 
+    /// The value of a parameter on the kernel's command line; of several of this name the kernel takes the last.
+    pub fn kernel_parameter(&self, name: &str) -> Option<String> {
+        let line = self.text("proc/cmdline")?;
+        line.split_ascii_whitespace()
+            .rev()
+            .find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+            .map(str::to_owned)
+    }
+
     /// Where a symbolic link points.
     pub fn link(&self, path: impl AsRef<Path>) -> Option<String> {
         Some(fs::read_link(self.path(path)).ok()?.to_string_lossy().into_owned())
@@ -121,6 +130,14 @@ impl Root {
 mod tests {
     use super::*;
     use crate::fake::Machine;
+
+    #[test]
+    fn parameters_of_the_kernel() {
+        let machine = Machine::new([("proc/cmdline", "quiet rcu_nocbs=1 rcu_nocbs=2-3 x\n")]);
+        assert_eq!(machine.root().kernel_parameter("rcu_nocbs").as_deref(), Some("2-3"));
+        machine.put("proc/cmdline", "rcu_nocbs\n");
+        assert_eq!(machine.root().kernel_parameter("rcu_nocbs"), None);
+    }
 
     #[test]
     fn files_below_a_folder() {

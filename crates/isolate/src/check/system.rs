@@ -30,8 +30,7 @@ impl System {
         let isolated = root.cpus_or_none("sys/devices/system/cpu/isolated");
         let nohz_full = root.cpus_or_none("sys/devices/system/cpu/nohz_full");
         let possible = root.cpus_or_none("sys/devices/system/cpu/possible");
-        let cmdline = root.trimmed("proc/cmdline").unwrap_or_default();
-        let rcu_nocbs = match parameter(&cmdline, "rcu_nocbs") {
+        let rcu_nocbs = match root.kernel_parameter("rcu_nocbs").as_deref() {
             Some("all") => possible,
             Some(list) => list.parse().unwrap_or_default(),
             None => CpuSet::default(),
@@ -66,11 +65,6 @@ impl System {
     }
 }
 
-/// The value of the last parameter of this name on a kernel's command line.
-pub(crate) fn parameter<'a>(cmdline: &'a str, name: &str) -> Option<&'a str> {
-    cmdline.split_ascii_whitespace().rev().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
-}
-
 fn release(text: &str) -> (u32, u32) {
     let mut parts = text.split(|c: char| !c.is_ascii_digit()).map(str::parse);
     match (parts.next(), parts.next()) {
@@ -95,9 +89,7 @@ mod tests {
     use entrain_system::fake::tree;
 
     #[test]
-    fn the_command_line_and_the_kernel() {
-        assert_eq!(parameter("quiet rcu_nocbs=1 rcu_nocbs=2-3 x", "rcu_nocbs"), Some("2-3"));
-        assert_eq!(parameter("rcu_nocbs", "rcu_nocbs"), None);
+    fn the_kernel() {
         assert_eq!(release("7.3.4+deb13-rt-amd64"), (7, 3));
         assert_eq!(release("unknown"), (0, 0));
     }

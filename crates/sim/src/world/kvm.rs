@@ -321,9 +321,11 @@ impl World {
                 self.machines[0].kernel.probe_timer_saved(task);
             }
         }
-        if let Some((m, vcpu)) = next.and_then(|task| self.vcpu_of(task)) {
-            let cpu = self.machines[0].kernel.task(self.vcpu(m, vcpu).task).cpu;
-            let alone = self.machines[0].kernel.cpu(cpu).nr_running == 1;
+        if let Some(task) = next
+            && let Some((m, vcpu)) = self.vcpu_of(task)
+        {
+            let kernel = &self.machines[0].kernel;
+            let alone = kernel.cpu(kernel.task(task).cpu).nr_running == 1;
             let v = self.vcpu_mut(m, vcpu);
             v.preempted = false;
             v.ready = false;
