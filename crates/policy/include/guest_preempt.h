@@ -32,6 +32,9 @@
  * Whoever runs is left in peace until it has worked for so many times what a switch costs here since it woke up: most
  * tasks sleep again before that, and to take the vCPU from them costs a switch each time, and whatever lock they hold
  * stays held. Messages that go around would else switch twice each. EEVDF leaves everybody in peace for a slice.
+ *
+ * One that has worked for longer is left in peace for half of that each time that it comes to the vCPU: else one that
+ * wakes many would lose it to each of them, at a switch there and one back.
  */
 #define GUEST_PEACE_COSTS 64
 #define GUEST_PEACE_NS	  ENTRAIN_MSEC
@@ -65,10 +68,15 @@ ENTRAIN_POLICY entrain_u64 guest_yield_charge(entrain_u64 rest, entrain_u64 shar
 	return entrain_charge_share(entrain_min(rest, GUEST_SLICE_NS), share);
 }
 
-/* How long a task that has worked `ran` ns since it woke up is left in peace still, where a switch costs `cost`; ns. */
+/*
+ * How long a task that comes to a vCPU, and has worked `ran` ns since it woke up, is left in peace there, where a
+ * switch costs `cost`; ns.
+ */
 ENTRAIN_POLICY entrain_u64 guest_peace(entrain_u64 cost, entrain_u64 ran)
 {
-	return entrain_sub(entrain_costs(cost, GUEST_PEACE_COSTS, GUEST_PEACE_NS), ran);
+	entrain_u64 peace = entrain_costs(cost, GUEST_PEACE_COSTS, GUEST_PEACE_NS);
+
+	return entrain_max(entrain_sub(peace, ran), peace / 2);
 }
 
 /*

@@ -51,6 +51,7 @@ void sim_vcpu_new(__s32 id, bool posts, struct sim_vcpu_fields *out)
 	vcpu->pid = &v->pid;
 	out->kvm_vcpu = vcpu;
 	out->pstate = &vcpu->arch.ctxt.regs.pstate;
+	out->pc = &vcpu->arch.ctxt.regs.pc;
 	out->cpl = &v->vmcb.save.cpl;
 	out->rflags = &v->vmcb.save.rflags;
 	out->requests = &vcpu->requests;

@@ -72,5 +72,6 @@ tunables! {
     use_timer: bool,
     use_tick: bool,
     use_spins: bool,
+    use_untrapped: bool,
     use_energy: bool,
 }

@@ -114,6 +114,7 @@ struct sim_task_args {
 struct sim_vcpu_fields {
 	void *kvm_vcpu;
 	__u64 *pstate;	     /* arm64: of the guest, as saved at the last exit */
+	__u64 *pc;	     /* arm64: the same */
 	__u8 *cpl;	     /* AMD: the same */
 	__u64 *rflags;	     /* AMD: the same */
 	__u64 *requests;     /* KVM_REQ_* */

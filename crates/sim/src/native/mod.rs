@@ -140,6 +140,7 @@ pub(crate) struct TaskArgs {
 pub(crate) struct VcpuFields {
     pub kvm_vcpu: *mut c_void,
     pub pstate: *mut u64,
+    pub pc: *mut u64,
     pub cpl: *mut u8,
     pub rflags: *mut u64,
     pub requests: *mut u64,

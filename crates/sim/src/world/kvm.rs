@@ -29,6 +29,9 @@ pub enum Arch {
 
 /// The guest's saved state: EL1h, or level 0 with interrupts on; and EL0, or level 3.
 const PSTATE_KERNEL: u64 = 5;
+/// The guest's program counter: as it works, and in the first of its loops that wait for an event.
+const PC_WORKS: u64 = 0x1000_0000;
+const PC_WAITS: u64 = 0x2000_0000;
 /// `KVM_REQ_IRQ_PENDING` of arm64 and `KVM_REQ_EVENT` of x86.
 const REQUEST_INTERRUPT: u64 = 1 << 9 | 1 << 14;
 
@@ -211,6 +214,16 @@ impl World {
         self.burden(m, vcpu, lost);
     }
 
+    /// Where a guest's code stands: each loop that waits for an event has a place of its own.
+    pub(super) fn guest_pc(&self, m: MachineId, cpu: u32) -> u64 {
+        match self.curr(m, cpu).map(|task| &self.state(m, task).mode) {
+            Some(Mode::SpinsForLock(_)) => PC_WAITS,
+            Some(Mode::SpinsForAnswers(_)) => 2 * PC_WAITS,
+            Some(Mode::SpinsForOwner(_)) => 3 * PC_WAITS,
+            _ => PC_WORKS,
+        }
+    }
+
     /// What KVM saves of the guest's registers.
     fn save_state(&mut self, m: MachineId, cpu: u32) {
         let lane = self.lane(m, cpu);
@@ -229,6 +242,7 @@ impl World {
         // SAFETY: the fields live as long as the host's object.
         unsafe {
             *fields.pstate = if kernel { PSTATE_KERNEL } else { 0 };
+            *fields.pc = self.guest_pc(m, cpu);
             *fields.cpl = if kernel { 0 } else { 3 };
             *fields.rflags = 0x200;
         }

@@ -32,7 +32,8 @@ impl World {
         self.burden(HOST, cpu, self.costs.exit_work);
         self.enter(HOST, cpu);
         if arch == Arch::Arm64 {
-            self.machines[0].kernel.probe_wfx();
+            let pc = self.guest_pc(m, vcpu);
+            self.machines[0].kernel.probe_wfx(pc);
         }
         let yielded = self.on_spin(m, vcpu, cpu);
         self.leave(HOST, cpu);

@@ -116,6 +116,15 @@ static __always_inline __s32 task__select_vcpu(struct task_struct *p, __s32 prev
 }
 
 /*
+ * Whether this is the vCPU in question, and it changes hands already: what lies in its own queue was put there for
+ * that. A kick would be an interrupt to itself, and in a guest an exit.
+ */
+static __always_inline bool vcpu__reschedules(__s32 cpu)
+{
+	return cpu == (__s32)bpf_get_smp_processor_id() && scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL);
+}
+
+/*
  * Tells somebody of a task that waits now. The bit of its vCPU is set: an idle vCPU is seen here, or one that becomes
  * idle sees the bit (vcpu__update_idle).
  */
@@ -152,12 +161,12 @@ static __always_inline void task__tell(struct task_struct *p, struct task_ctx *t
 		 * any in use: on a busy host none is certain to run at once, but the guest is entitled to each that it
 		 * keeps.
 		 */
-		if (mode.contended && !pinned)
+		if (mode.contended && !pinned && kept__others(target))
 			helper__wake(p, t->ran >= GUEST_SLICE_NS);
 		return;
 	}
 	stats__count(wake_queued);
-	if (vcpu__makes_way(v, t->vtime, now)) {
+	if (vcpu__makes_way(v, t->vtime, now) && !vcpu__reschedules(target)) {
 		stats__count(preempts);
 		vcpu__kick(target, SCX_KICK_PREEMPT);
 	}
@@ -209,12 +218,10 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 	v = vcpu__of(target);
 	task__count_in(p, t, now);
 	task__join(t, target, now);
-	if (wakeup && target == cpu && cpu == here && vcpu__makes_way(v, t->vtime, now) &&
-	    !scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL)) {
+	if (wakeup && target == cpu && cpu == here && vcpu__makes_way(v, t->vtime, now) && !vcpu__reschedules(cpu)) {
 		/*
-		 * It takes the vCPU that wakes it. A kick would do, too, but that is an interrupt to itself, and in a
-		 * guest an exit; put into the vCPU's own queue it makes the kernel reschedule as it is. One at a time:
-		 * what lies there nobody else can take.
+		 * It takes the vCPU that wakes it: put into the vCPU's own queue it makes the kernel reschedule as it
+		 * is, without a kick. One at a time: what lies there nobody else can take.
 		 */
 		stats__count(wake_queued);
 		stats__count(preempts);

@@ -106,13 +106,33 @@ static __always_inline void choice__try(struct choice *c, struct task_struct *p,
 	}
 }
 
+/* The bits of a word less that of a vCPU. */
+static __always_inline __u64 bits__without(__u64 bits, __u32 word, __s32 cpu)
+{
+	return cpu >= 0 && (__u32)cpu / 64 == word ? bits & ~(1ULL << (cpu & 63)) : bits;
+}
+
+/* Whether another vCPU than this is in use. A plain loop, as that of waiting__any(). */
+static __always_inline bool kept__others(__s32 cpu)
+{
+	__u64 any = 0;
+	__u32 i;
+
+	for (i = 0; i < MASK_WORDS; i++) {
+		if (i * 64 >= nr_vcpus)
+			break;
+		any |= bits__without(mask__word(&mask_kept, i), i, cpu);
+	}
+	return any != 0;
+}
+
 /*
  * The cheapest vCPU for the task; -1 when every one that it may use is parked. First the one where it ran, then those
  * that idle, those near to it first, then some that do not.
  */
 static __noinline __s32 task__choose_vcpu(struct task_struct *p, __u64 load, __s32 previous, __s32 waker)
 {
-	const struct cpumask *idle = scx_bpf_get_idle_cpumask();
+	const struct cpumask *idle;
 	struct choice c = {.previous = previous,
 			   .waker = waker,
 			   .util = guest_util(load),
@@ -120,6 +140,10 @@ static __noinline __s32 task__choose_vcpu(struct task_struct *p, __u64 load, __s
 			   .lowest = GUEST_PRICE_NEVER};
 	int i, busy;
 
+	/* The only one in use has no price to be compared. */
+	if (!kept__others(previous) && !vcpu__of(previous)->parked && task__may_run(p, previous))
+		return previous;
+	idle = scx_bpf_get_idle_cpumask();
 	choice__try(&c, p, previous, idle);
 	if (c.lowest > GUEST_KICK_NS && waker != previous)
 		choice__try(&c, p, waker, idle);
@@ -131,7 +155,8 @@ static __noinline __s32 task__choose_vcpu(struct task_struct *p, __u64 load, __s
 		/* One that does not idle is at least a burst away. */
 		if (c.lowest <= GUEST_KICK_NS + (busy ? GUEST_MOVE_NS : 0))
 			break;
-		bits = mask__word(&mask_kept, word);
+		bits = bits__without(mask__word(&mask_kept, word), word, previous);
+		bits = bits__without(bits, word, waker);
 		if (bits)
 			bits &= cpumask__word(p->cpus_ptr, word);
 		if (bits)

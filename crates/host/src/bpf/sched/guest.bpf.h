@@ -338,6 +338,8 @@ __noinline __u32 vm__find(__s32 tgid)
 		__u32 at = vm__entry(tgid, i);
 		__s32 was = __sync_val_compare_and_swap(&sched_vms[at].tgid, 0, tgid);
 
+		if (!was)
+			sched_vms[at].waits = 0;
 		/* A sibling may have been quicker. */
 		if (!was || was == tgid)
 			return 1 + at;

@@ -174,13 +174,14 @@ struct cpu_ctx {
 		};
 		__u64 arrivals; /* both, to be read and raised at once */
 	};
-	__s32 hurried; /* tasks in its queue whose class has a target for their wait, ... */
-	__u32 again;   /* how often it has looked again for a task that is on its way to a queue */
-	__u64 target;  /* ... and the shortest of these targets, ns */
-	__u64 load;    /* shares of the tasks in its queue */
-	__u64 claimed; /* scx tid of the waiting task for which it was found idle and kicked; 0 = none */
-	__u64 idles;   /* 1 + the LLC among whose idle CPUs it is counted; 0 = it does not idle, as far as is known */
-	__u64 pad3[2];
+	__s32 hurried;	 /* tasks in its queue whose class has a target for their wait, ... */
+	__u32 again;	 /* how often it has looked again for a task that is on its way to a queue */
+	__u64 target;	 /* ... and the shortest of these targets, ns */
+	__u64 load;	 /* shares of the tasks in its queue */
+	__u64 claimed;	 /* scx tid of the waiting task for which it was found idle and kicked; 0 = none */
+	__u64 idles;	 /* 1 + the LLC among whose idle CPUs it is counted; 0 = it does not idle, as far as is known */
+	__u32 untrapped; /* 1: the vCPU that runs came alone: what it waits for in its guest does not trap */
+	__u32 pad3[3];
 };
 _Static_assert(sizeof(struct cpu_ctx) == 5 * 64, "whole cache lines");
 
@@ -216,15 +217,18 @@ struct {
 	__type(value, struct entry_timer);
 } sched_alarms SEC(".maps");
 
+/* Places where guests wait, kept for each VM: a kernel has a few such loops. */
+#define VM_WAITS 4
+
 /* One VM. */
 struct vm_ctx {
-	__s32 tgid;    /* of its VMM; 0 = the entry is free */
-	__s32 vcpus;   /* threads known */
-	__s32 running; /* on a CPU now */
-	__u32 pad;
-	__u64 together;	   /* time in which two or more of them were on a CPU, ns ... */
-	__u64 together_at; /* ... until then; goes on while `running` is above 1 */
-	__u64 pad2[4];
+	__s32 tgid;		  /* of its VMM; 0 = the entry is free */
+	__s32 vcpus;		  /* threads known */
+	__s32 running;		  /* on a CPU now */
+	__u32 waits;		  /* places found of those below, ever */
+	__u64 together;		  /* time in which two or more of them were on a CPU, ns ... */
+	__u64 together_at;	  /* ... until then; goes on while `running` is above 1 */
+	__u64 waits_at[VM_WAITS]; /* arm64: where its guest waited for an event, and trapped (untrapped.bpf.h) */
 };
 _Static_assert(sizeof(struct vm_ctx) == 64, "a cache line");
 

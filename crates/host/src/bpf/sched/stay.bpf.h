@@ -8,6 +8,7 @@
 #include "idle.bpf.h"
 #include "perf_level.bpf.h"
 #include "perf_idle.bpf.h"
+#include "untrapped.bpf.h"
 
 /*
  * The turn that the task runs in: its own, or what is left of that of the sibling that gave way to it. Whoever runs is
@@ -93,6 +94,7 @@ static __always_inline void stay__begin(struct task_struct *p)
 	c->withheld = 0;
 	c->stay = STAY_FULL;
 	c->tgid = t->pub.vcpu ? t->pub.tgid : 0;
+	c->untrapped = c->waiting <= 0 && task__may_wait_untrapped(t);
 	c->started = now;
 	if (t->stay)
 		cpu__short_stay(c, t->stay, cpu, now);
@@ -116,7 +118,8 @@ static __always_inline void task__interrupted(struct task_struct *p, struct task
 	vcpu = task__vcpu(p, t);
 	if (vcpu && vcpu->spins)
 		t->polled = 0;
-	t->spins = t->leaving == LEAVING_YIELDED || task__spins(t, c, now);
+	t->spins = t->leaving == LEAVING_YIELDED || task__spins(t, c, now) ||
+		   (c->untrapped && vm__waits(t->vm, t->kvm_vcpu));
 	/* One that yielded was not interrupted, whatever it spins in. */
 	if (t->leaving != LEAVING_YIELDED) {
 		task__count(t, SCHED_PREEMPTIONS, 1);

@@ -86,6 +86,7 @@ const volatile bool use_follow = true;
 const volatile bool use_timer = true;
 const volatile bool use_tick = true;
 const volatile bool use_spins = true;
+const volatile bool use_untrapped = true;
 const volatile bool use_energy = true;
 
 /* Set by the loader from the host's topology. */

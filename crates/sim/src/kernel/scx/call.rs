@@ -168,13 +168,13 @@ impl Kernel {
         });
     }
 
-    /// The tracepoint kvm_wfx_arm64: the current thread's guest waits for an event.
-    pub(crate) fn probe_wfx(&mut self) {
+    /// The tracepoint kvm_wfx_arm64: the current thread's guest waits for an event, at that place of its code.
+    pub(crate) fn probe_wfx(&mut self, pc: u64) {
         self.counted(Kind::Yield, |kernel| {
             kernel.calls(Program::Wfx);
             kernel.call_probes(|probes| {
                 // SAFETY: the program takes plain numbers.
-                unsafe { (probes.wfx)(0, true) };
+                unsafe { (probes.wfx)(pc, true) };
             });
             kernel.scx_flush();
         });
