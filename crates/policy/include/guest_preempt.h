@@ -33,8 +33,9 @@
  * tasks sleep again before that, and to take the vCPU from them costs a switch each time, and whatever lock they hold
  * stays held. Messages that go around would else switch twice each. EEVDF leaves everybody in peace for a slice.
  *
- * One that has worked for longer is left in peace for half of that each time that it comes to the vCPU: else one that
- * wakes many would lose it to each of them, at a switch there and one back.
+ * One that has worked for half of that or longer is left in peace for the other half each time that it comes to the
+ * vCPU: else one that wakes many would lose it to each of them, at a switch there and one back. Whoever wakes meanwhile
+ * waits until who runs sleeps, or for the next tick behind that.
  */
 #define GUEST_PEACE_COSTS 64
 #define GUEST_PEACE_NS	  ENTRAIN_MSEC

@@ -203,6 +203,7 @@ mod ffi {
         pub(super) safe fn guest_n_wake_stays(stay: u64, ahead: u64, kick: u64) -> c_int;
         pub(super) safe fn guest_n_slice(waiting: u32) -> u64;
         pub(super) safe fn guest_n_debt(share: u64, total: u64) -> u64;
+        pub(super) safe fn guest_n_peace(cost: u64, ran: u64) -> u64;
         pub(super) safe fn guest_n_preempts(waking: u64, running: u64) -> c_int;
         pub(super) safe fn guest_n_load_update(load: u64, worked: u64, elapsed: u64, capacity: u32, perf: u32) -> u64;
         pub(super) safe fn guest_n_util(load: u64) -> u32;
@@ -297,6 +298,12 @@ pub fn slice(waiting: u32) -> u64 {
 /// Most virtual time that a task owes when it joins a queue; shares in 1/1024 of a weight.
 pub fn debt(share: u64, total: u64) -> u64 {
     ffi::guest_n_debt(share, total)
+}
+
+/// How long a task that has worked so long (ns) since it woke up is left in peace on a vCPU where a switch costs `cost`
+/// ns (0: it is not known), ns.
+pub fn peace(cost: u64, ran: u64) -> u64 {
+    ffi::guest_n_peace(cost, ran)
 }
 
 /// Whether a waking task takes the vCPU from the running one, by their virtual times.

@@ -98,7 +98,7 @@ int BPF_PROG(host_wfx, unsigned long pc, bool is_wfe)
 	if (!t || !t->pub.vcpu || !t->started)
 		return 0;
 	if (use_untrapped)
-		task__waits_at(t, pc);
+		task__found_wait(t, pc);
 	began = bpf_ktime_get_ns();
 	if (!spinner__may_look(t, began))
 		return 0;

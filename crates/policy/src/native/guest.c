@@ -57,6 +57,11 @@ uint64_t guest_n_debt(uint64_t share, uint64_t total)
 	return guest_debt(share, total);
 }
 
+uint64_t guest_n_peace(uint64_t cost, uint64_t ran)
+{
+	return guest_peace(cost, ran);
+}
+
 int guest_n_preempts(uint64_t waking, uint64_t running)
 {
 	return guest_preempts(waking, running);

@@ -236,6 +236,14 @@ proptest! {
     }
 
     #[test]
+    fn whoever_comes_to_a_vcpu_is_left_in_peace(cost in any::<u64>(), ran in any::<u64>()) {
+        let (fresh, now) = (peace(cost, 0), peace(cost, ran));
+        prop_assert!(fresh <= MS, "a millisecond at most: {}", fresh);
+        prop_assert!(now >= fresh / 2 && now <= fresh, "{} of {}", now, fresh);
+        prop_assert!(now + ran.min(fresh.div_ceil(2)) >= fresh, "only what it has worked counts: {} of {}", now, fresh);
+    }
+
+    #[test]
     fn slices_shrink_with_the_queue_and_end_at_the_floor(waiting in 0u32..100_000) {
         prop_assert!(slice(waiting) >= slice(waiting + 1));
         prop_assert!(slice(waiting) >= MS);

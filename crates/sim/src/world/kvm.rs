@@ -30,8 +30,8 @@ pub enum Arch {
 /// The guest's saved state: EL1h, or level 0 with interrupts on; and EL0, or level 3.
 const PSTATE_KERNEL: u64 = 5;
 /// The guest's program counter: as it works, and in the first of its loops that wait for an event.
-const PC_WORKS: u64 = 0x1000_0000;
-const PC_WAITS: u64 = 0x2000_0000;
+const PC_WORKS: u64 = 0xffff_8000_1000_0000;
+const PC_WAITS: u64 = 0xffff_8000_2000_0000;
 /// `KVM_REQ_IRQ_PENDING` of arm64 and `KVM_REQ_EVENT` of x86.
 const REQUEST_INTERRUPT: u64 = 1 << 9 | 1 << 14;
 
@@ -218,8 +218,8 @@ impl World {
     pub(super) fn guest_pc(&self, m: MachineId, cpu: u32) -> u64 {
         match self.curr(m, cpu).map(|task| &self.state(m, task).mode) {
             Some(Mode::SpinsForLock(_)) => PC_WAITS,
-            Some(Mode::SpinsForAnswers(_)) => 2 * PC_WAITS,
-            Some(Mode::SpinsForOwner(_)) => 3 * PC_WAITS,
+            Some(Mode::SpinsForAnswers(_)) => PC_WAITS + 0x1000,
+            Some(Mode::SpinsForOwner(_)) => PC_WAITS + 0x2000,
             _ => PC_WORKS,
         }
     }

@@ -115,13 +115,19 @@ static __always_inline __s32 task__select_vcpu(struct task_struct *p, __s32 prev
 	return cpu;
 }
 
+/* Whether this is the vCPU in question, and something lies in its own queue. */
+static __always_inline bool vcpu__is_given(__s32 cpu)
+{
+	return cpu == (__s32)bpf_get_smp_processor_id() && scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL);
+}
+
 /*
- * Whether this is the vCPU in question, and it changes hands already: what lies in its own queue was put there for
- * that. A kick would be an interrupt to itself, and in a guest an exit.
+ * Whether it changes hands for that already: what is put there to preempt takes the slice of who runs. A kick would be
+ * an interrupt to itself, and in a guest an exit. Tasks that exit lie there as well, and nobody makes way for them.
  */
 static __always_inline bool vcpu__reschedules(__s32 cpu)
 {
-	return cpu == (__s32)bpf_get_smp_processor_id() && scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL);
+	return vcpu__is_given(cpu) && !bpf_get_current_task_btf()->scx.slice;
 }
 
 /*
@@ -218,7 +224,7 @@ static __always_inline void task__enqueue(struct task_struct *p, __u64 enq_flags
 	v = vcpu__of(target);
 	task__count_in(p, t, now);
 	task__join(t, target, now);
-	if (wakeup && target == cpu && cpu == here && vcpu__makes_way(v, t->vtime, now) && !vcpu__reschedules(cpu)) {
+	if (wakeup && target == cpu && cpu == here && vcpu__makes_way(v, t->vtime, now) && !vcpu__is_given(cpu)) {
 		/*
 		 * It takes the vCPU that wakes it: put into the vCPU's own queue it makes the kernel reschedule as it
 		 * is, without a kick. One at a time: what lies there nobody else can take.

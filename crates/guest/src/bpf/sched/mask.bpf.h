@@ -125,6 +125,26 @@ static __always_inline __u32 bits__next(__u64 bits, __u32 from)
 	return bits__lowest(above ? above : bits) & 63;
 }
 
+/* The bits of a word less that of a vCPU. */
+static __always_inline __u64 bits__without(__u64 bits, __u32 word, __s32 cpu)
+{
+	return cpu >= 0 && (__u32)cpu / 64 == word ? bits & ~(1ULL << (cpu & 63)) : bits;
+}
+
+/* Whether another vCPU than this is in use. A plain loop, as that of waiting__any(). */
+static __always_inline bool kept__others(__s32 cpu)
+{
+	__u64 any = 0;
+	__u32 i;
+
+	for (i = 0; i < MASK_WORDS; i++) {
+		if (i * 64 >= nr_vcpus)
+			break;
+		any |= bits__without(mask__word(&mask_kept, i), i, cpu);
+	}
+	return any != 0;
+}
+
 /* A vCPU in use that the task may run on, other than `except`; -1 when there is none. */
 static __noinline __s32 vcpu__kept_for(struct task_struct *p, __s32 except)
 {
@@ -132,10 +152,8 @@ static __noinline __s32 vcpu__kept_for(struct task_struct *p, __s32 except)
 	__u32 i;
 
 	bpf_for (i, 0, nr_words) {
-		__u64 bits = mask__word(&mask_kept, i) & cpumask__word(p->cpus_ptr, i);
+		__u64 bits = bits__without(mask__word(&mask_kept, i) & cpumask__word(p->cpus_ptr, i), i, except);
 
-		if (except >= 0 && (__u32)except / 64 == i)
-			bits &= ~(1ULL << (except & 63));
 		if (bits) {
 			found = i * 64 + bits__lowest(bits);
 			break;

@@ -106,26 +106,6 @@ static __always_inline void choice__try(struct choice *c, struct task_struct *p,
 	}
 }
 
-/* The bits of a word less that of a vCPU. */
-static __always_inline __u64 bits__without(__u64 bits, __u32 word, __s32 cpu)
-{
-	return cpu >= 0 && (__u32)cpu / 64 == word ? bits & ~(1ULL << (cpu & 63)) : bits;
-}
-
-/* Whether another vCPU than this is in use. A plain loop, as that of waiting__any(). */
-static __always_inline bool kept__others(__s32 cpu)
-{
-	__u64 any = 0;
-	__u32 i;
-
-	for (i = 0; i < MASK_WORDS; i++) {
-		if (i * 64 >= nr_vcpus)
-			break;
-		any |= bits__without(mask__word(&mask_kept, i), i, cpu);
-	}
-	return any != 0;
-}
-
 /*
  * The cheapest vCPU for the task; -1 when every one that it may use is parked. First the one where it ran, then those
  * that idle, those near to it first, then some that do not.
@@ -155,8 +135,10 @@ static __noinline __s32 task__choose_vcpu(struct task_struct *p, __u64 load, __s
 		/* One that does not idle is at least a burst away. */
 		if (c.lowest <= GUEST_KICK_NS + (busy ? GUEST_MOVE_NS : 0))
 			break;
-		bits = bits__without(mask__word(&mask_kept, word), word, previous);
-		bits = bits__without(bits, word, waker);
+		bits = mask__word(&mask_kept, word);
+		/* These have been looked at. */
+		if (busy)
+			bits = bits__without(bits__without(bits, word, previous), word, waker);
 		if (bits)
 			bits &= cpumask__word(p->cpus_ptr, word);
 		if (bits)

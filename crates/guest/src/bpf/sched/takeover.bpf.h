@@ -45,11 +45,9 @@ __noinline int takeover__from(__s32 other, int own_work, __u64 own_vtime)
 __noinline int takeover__word(__s32 cpu, __u32 word, int far, int own_work, __u64 own_vtime)
 {
 	struct vcpu_ctx *v = vcpu__of(cpu);
-	__u64 bits = mask__word(&mask_waiting, word);
+	__u64 bits = bits__without(mask__word(&mask_waiting, word), word, cpu);
 	int i;
 
-	if ((__u32)cpu / 64 == word)
-		bits &= ~(1ULL << (cpu & 63));
 	bpf_for (i, 0, own_work ? LOOK_AT_BUSY : 64) {
 		__s32 other;
 

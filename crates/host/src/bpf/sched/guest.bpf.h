@@ -338,8 +338,6 @@ __noinline __u32 vm__find(__s32 tgid)
 		__u32 at = vm__entry(tgid, i);
 		__s32 was = __sync_val_compare_and_swap(&sched_vms[at].tgid, 0, tgid);
 
-		if (!was)
-			sched_vms[at].waits = 0;
 		/* A sibling may have been quicker. */
 		if (!was || was == tgid)
 			return 1 + at;
@@ -372,13 +370,23 @@ static __always_inline void task__meet_vcpu(struct task_struct *p, struct task_c
 		__sync_fetch_and_add(&vm->vcpus, 1);
 }
 
+static __always_inline void vm__forget_waits(struct vm_ctx *vm)
+{
+	__u32 i;
+
+	for (i = 0; i < VM_WAITS; i++)
+		vm->waits_at[i] = 0;
+}
+
 static __always_inline void task__forget_vcpu(struct task_ctx *t)
 {
 	struct vm_ctx *vm = task__vm(t);
 
 	/* Whoever takes the entry next may be another one. */
-	if (vm && __sync_fetch_and_add(&vm->vcpus, -1) <= 1)
+	if (vm && __sync_fetch_and_add(&vm->vcpus, -1) <= 1) {
+		vm__forget_waits(vm);
 		WRITE_ONCE(vm->tgid, 0);
+	}
 	t->vm = 0;
 	t->pub.vcpu = 0;
 }

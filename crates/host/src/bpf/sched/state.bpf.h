@@ -86,7 +86,6 @@ struct task_ctx {
 	__u32 cpu;		  /* queued: whose queue */
 	__u32 queued;		  /* enum queued: waits in a CPU's queue and is counted there */
 	__u32 level;		  /* enum entrain_critical when it was last taken off a CPU */
-	__u32 spins;		  /* 1: it was spinning then */
 	__u32 polled;		  /* looks in a row that did not find it spinning, since it last did (yield.bpf.h) */
 	enum front front;	  /* whether it goes to the front of its queue */
 	__u32 share;		  /* what it was charged by last, 1/1024 of a weight */
@@ -174,14 +173,13 @@ struct cpu_ctx {
 		};
 		__u64 arrivals; /* both, to be read and raised at once */
 	};
-	__s32 hurried;	 /* tasks in its queue whose class has a target for their wait, ... */
-	__u32 again;	 /* how often it has looked again for a task that is on its way to a queue */
-	__u64 target;	 /* ... and the shortest of these targets, ns */
-	__u64 load;	 /* shares of the tasks in its queue */
-	__u64 claimed;	 /* scx tid of the waiting task for which it was found idle and kicked; 0 = none */
-	__u64 idles;	 /* 1 + the LLC among whose idle CPUs it is counted; 0 = it does not idle, as far as is known */
-	__u32 untrapped; /* 1: the vCPU that runs came alone: what it waits for in its guest does not trap */
-	__u32 pad3[3];
+	__s32 hurried; /* tasks in its queue whose class has a target for their wait, ... */
+	__u32 again;   /* how often it has looked again for a task that is on its way to a queue */
+	__u64 target;  /* ... and the shortest of these targets, ns */
+	__u64 load;    /* shares of the tasks in its queue */
+	__u64 claimed; /* scx tid of the waiting task for which it was found idle and kicked; 0 = none */
+	__u64 idles;   /* 1 + the LLC among whose idle CPUs it is counted; 0 = it does not idle, as far as is known */
+	__u64 pad3[2];
 };
 _Static_assert(sizeof(struct cpu_ctx) == 5 * 64, "whole cache lines");
 
@@ -217,8 +215,8 @@ struct {
 	__type(value, struct entry_timer);
 } sched_alarms SEC(".maps");
 
-/* Places where guests wait, kept for each VM: a kernel has a few such loops. */
-#define VM_WAITS 4
+/* Places where guests wait that are kept for each VM: Linux has about ten, mostly in its locks. */
+#define VM_WAITS 12
 
 /* One VM. */
 struct vm_ctx {
@@ -230,7 +228,7 @@ struct vm_ctx {
 	__u64 together_at;	  /* ... until then; goes on while `running` is above 1 */
 	__u64 waits_at[VM_WAITS]; /* arm64: where its guest waited for an event, and trapped (untrapped.bpf.h) */
 };
-_Static_assert(sizeof(struct vm_ctx) == 64, "a cache line");
+_Static_assert(sizeof(struct vm_ctx) == 2 * 64, "whole cache lines");
 
 /* A vCPU's thread keeps the number of its VM's entry, so that nobody searches as it runs. */
 struct vm_ctx sched_vms[SCHED_MAX_VMS] __attribute__((aligned(64)));

@@ -94,7 +94,6 @@ static __always_inline void stay__begin(struct task_struct *p)
 	c->withheld = 0;
 	c->stay = STAY_FULL;
 	c->tgid = t->pub.vcpu ? t->pub.tgid : 0;
-	c->untrapped = c->waiting <= 0 && task__may_wait_untrapped(t);
 	c->started = now;
 	if (t->stay)
 		cpu__short_stay(c, t->stay, cpu, now);
@@ -118,14 +117,12 @@ static __always_inline void task__interrupted(struct task_struct *p, struct task
 	vcpu = task__vcpu(p, t);
 	if (vcpu && vcpu->spins)
 		t->polled = 0;
-	t->spins = t->leaving == LEAVING_YIELDED || task__spins(t, c, now) ||
-		   (c->untrapped && vm__waits(t->vm, t->kvm_vcpu));
 	/* One that yielded was not interrupted, whatever it spins in. */
 	if (t->leaving != LEAVING_YIELDED) {
 		task__count(t, SCHED_PREEMPTIONS, 1);
 		if (entrain_critical_holds(t->level)) {
 			task__count(t, SCHED_PREEMPTIONS_HELD, 1);
-			if (use_front && !t->spins && t->front == FRONT_NOT)
+			if (use_front && t->front == FRONT_NOT && !task__spins(t, c, now) && !task__waits_untrapped(t))
 				front = FRONT_NEXT;
 		}
 	}
