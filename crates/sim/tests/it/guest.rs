@@ -92,9 +92,10 @@ fn a_calm_guest_is_as_fast_as_with_the_kernels_own_scheduler() {
 }
 
 /// Operations of a load of the lab's, in guests of so many vCPUs on so many pCPUs.
-fn lab_ops(name: &str, machines: Machines, arm: Arm) -> f64 {
+fn lab_ops(name: &str, machines: Machines, costs: Costs, arm: Arm) -> f64 {
     let experiment = Experiment { machines, ..*lab::named(name).expect("an experiment") };
     let mut setup = experiment.build(1, &LabArm { name: "", arm, online: None });
+    setup.world.set_costs(costs);
     setup.world.run(500 * MS);
     healthy(&setup.world);
     let rate = experiment.metrics.iter().find(|metric| metric.kind == MetricKind::Rate).expect("it has a rate");
@@ -119,8 +120,8 @@ fn a_calm_guest_loses_next_to_nothing_in_any_load() {
     for experiment in lab::EXPERIMENTS.iter().filter(|experiment| experiment.name.starts_with("alone/")) {
         for vcpus in [2, 4, 16] {
             let alone = Machines { pcpus: vcpus, guests: 1, vcpus };
-            let (entrain, stock) =
-                (lab_ops(experiment.name, alone, Arm::GUEST), lab_ops(experiment.name, alone, Arm::STOCK));
+            let ops = |arm| lab_ops(experiment.name, alone, Costs::HARDWARE, arm);
+            let (entrain, stock) = (ops(Arm::GUEST), ops(Arm::STOCK));
             println!("{} with {vcpus} vCPUs: {:.3} of EEVDF's operations", experiment.name, entrain / stock);
             if entrain < least(experiment.name) * stock {
                 fell.push((experiment.name, vcpus, entrain / stock));
@@ -134,14 +135,7 @@ fn a_calm_guest_loses_next_to_nothing_in_any_load() {
 /// it lost it to each task that it woke, at a switch there and one back, and pipes had 0.45 of EEVDF's messages.
 #[test]
 fn whoever_wakes_others_keeps_the_vcpu_for_a_while() {
-    let experiment = lab::named("alone/pipes").expect("an experiment");
-    let messages = |arm| {
-        let mut setup = experiment.build(1, &LabArm { name: "", arm, online: None });
-        setup.world.set_costs(Costs::LAB);
-        setup.world.run(500 * MS);
-        let rate = experiment.metrics.iter().find(|metric| metric.kind == MetricKind::Rate).expect("it has a rate");
-        rate.read(&setup.world, &setup.measured)
-    };
+    let messages = |arm| lab_ops("alone/pipes", lab::ALONE, Costs::LAB, arm);
     let (entrain, stock) = (messages(Arm::GUEST), messages(Arm::STOCK));
     println!("messages through pipes, on the lab's costs: {:.3} of EEVDF's", entrain / stock);
     assert!(entrain > 0.9 * stock, "{entrain:.0}, with EEVDF {stock:.0}");
@@ -165,8 +159,8 @@ fn nobody_fetches_a_task_that_is_on_its_way_to_another_vcpu() {
 #[test]
 fn overcommitted_messages_are_no_slower_than_with_the_kernels_own_schedulers() {
     let (entrain, stock) = (
-        lab_ops("overcommit/pipes", lab::FOUR_TIMES, Arm::BOTH),
-        lab_ops("overcommit/pipes", lab::FOUR_TIMES, Arm::STOCK),
+        lab_ops("overcommit/pipes", lab::FOUR_TIMES, Costs::HARDWARE, Arm::BOTH),
+        lab_ops("overcommit/pipes", lab::FOUR_TIMES, Costs::HARDWARE, Arm::STOCK),
     );
     println!("hackbench: {:.3} of EEVDF's messages", entrain / stock);
     assert!(entrain >= stock, "{entrain} to {stock}");
